@@ -1,0 +1,155 @@
+"""The seam between whoever has requests and whoever runs a model.
+
+`EngineHandle` is implemented by two transports with the same semantics: in process and in a
+separate engine process. It is frame level and thread safe; `pegainfer_core.engine.EngineClient`
+turns its frames into one async stream of `TokenEvent` per request.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Protocol
+
+import msgspec
+
+from pegainfer_core.contract.event import StepFrame
+
+if TYPE_CHECKING:
+    from pegainfer_core.contract.request import GenerateRequest
+
+CONTRACT_VERSION = (1, 0)
+
+
+class EngineCapabilities(msgspec.Struct, frozen=True, kw_only=True):
+    """What an engine honours; a request that asks for more is refused, never served without."""
+
+    sampling: bool = True
+    seed: bool = True
+    penalties: bool = True
+    logit_bias: bool = True
+    token_masks: bool = True
+    min_tokens: bool = True
+    logprobs: bool = True
+    prompt_logprobs: bool = True
+    prefix_cache: bool = True
+    priority: bool = True
+    lora: bool = False
+    kv_transfer: bool = False
+
+
+class EngineInfo(msgspec.Struct, frozen=True, kw_only=True):
+    """Facts that do not change while an engine lives.
+
+    Attributes:
+        family: Id of the model family that runs.
+        backend: "numpy", "cuda" or what the family calls its own.
+        vocab_size: Rows of the embedding; token ids must be below it.
+        max_model_len: Longest prompt plus output in tokens.
+        page_tokens: Tokens in one KV page.
+        num_pages: KV pages that requests can use.
+        max_num_seqs: Most requests in one step.
+        capabilities: Which request fields are honoured.
+        pid: Process that runs the model.
+    """
+
+    family: str
+    backend: str
+    vocab_size: int
+    max_model_len: int
+    page_tokens: int
+    num_pages: int
+    max_num_seqs: int
+    capabilities: EngineCapabilities = EngineCapabilities()
+    pid: int = 0
+
+
+class EngineMetrics(msgspec.Struct, frozen=True, kw_only=True):
+    """Gauges of now and counters since start (cumulative, so that readers may miss snapshots).
+
+    Page counts: free + used + cached = total; `kv_used_pages` belong to live requests and
+    `kv_cached_pages` are reclaimable.
+    """
+
+    num_running: int = 0
+    num_waiting: int = 0
+    kv_total_pages: int = 0
+    kv_used_pages: int = 0
+    kv_cached_pages: int = 0
+    num_steps: int = 0
+    prompt_tokens: int = 0
+    generation_tokens: int = 0
+    prefix_query_tokens: int = 0
+    prefix_hit_tokens: int = 0
+    num_preemptions: int = 0
+    num_evicted_pages: int = 0
+    num_finished_stop: int = 0
+    num_finished_length: int = 0
+    num_aborted: int = 0
+    num_failed: int = 0
+    num_rejected: int = 0
+
+
+class HealthState(enum.StrEnum):
+    """Whether an engine can serve."""
+
+    STARTING = "starting"
+    READY = "ready"
+    STALLED = "stalled"
+    DEAD = "dead"
+
+
+class EngineHealth(msgspec.Struct, frozen=True):
+    """State and, when it is not READY, the reason in words."""
+
+    state: HealthState
+    detail: str = ""
+
+
+class EngineError(RuntimeError):
+    """The engine is dead or could not start; the message says why."""
+
+
+FrameSink = Callable[[StepFrame], None]
+"""Receives each step's frame. Called from an engine-owned thread; must not block."""
+
+
+class EngineHandle(Protocol):
+    """A running engine. All methods are thread safe; none of them waits for a step."""
+
+    @property
+    def info(self) -> EngineInfo:
+        """Facts about the engine."""
+        ...
+
+    def connect(self, sink: FrameSink) -> None:
+        """Deliver every later frame to `sink`. Call once, before the first `submit`."""
+        ...
+
+    def submit(self, request: GenerateRequest) -> None:
+        """Queue a request; its events arrive at the sink, ending in exactly one terminal.
+
+        Raises:
+            EngineError: The engine is dead.
+        """
+        ...
+
+    def abort(self, request_id: int) -> None:
+        """Ask to end a request; its terminal follows. Unknown and ended ids are ignored."""
+        ...
+
+    def metrics(self) -> EngineMetrics:
+        """The newest metrics snapshot."""
+        ...
+
+    def health(self) -> EngineHealth:
+        """Whether the engine lives and steps."""
+        ...
+
+    def reset_prefix_cache(self) -> None:
+        """Drop every cached KV page that no live request uses, before later submissions run."""
+        ...
+
+    def close(self) -> None:
+        """Fail open requests, stop the engine and wait until its threads or process are gone."""
+        ...

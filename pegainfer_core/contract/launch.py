@@ -1,0 +1,99 @@
+"""What a family is launched with: the core's options and the plan made from them."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+import msgspec
+from msgspec import Meta
+
+from pegainfer_core.contract.engine import EngineCapabilities
+
+
+class CoreOptions(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Options that core parses for every family; a family says which of them it honours.
+
+    Each field is a CLI flag of the same name with dashes (`prefix_cache` is `--no-prefix-cache`).
+    """
+
+    backend: Annotated[
+        Literal["auto", "numpy", "cuda"],
+        Meta(description="where the model runs; auto takes CUDA when a driver is present"),
+    ] = "auto"
+    max_model_len: Annotated[
+        int | None, Meta(description="longest prompt plus output in tokens (default: the model's)")
+    ] = None
+    max_num_seqs: Annotated[int, Meta(ge=1, description="most requests in one step")] = 256
+    max_prefill_tokens: Annotated[
+        int | None, Meta(description="most prompt tokens in one step (default: by the backend)")
+    ] = None
+    gpu_memory_utilization: Annotated[
+        float, Meta(gt=0, le=1, description="share of the GPU's total memory to use")
+    ] = 0.9
+    kv_page_size: Annotated[Literal[16, 32, 64], Meta(description="tokens in one KV page")] = 16
+    num_kv_pages: Annotated[
+        int | None, Meta(description="KV pages to allocate (default: sized from memory)")
+    ] = None
+    kv_reserve: Annotated[
+        Literal["on-demand", "worst-case"],
+        Meta(description="take KV pages as needed, or reserve a request's whole lifetime"),
+    ] = "on-demand"
+    prefix_cache: Annotated[bool, Meta(description="reuse KV pages of equal prefixes")] = True
+    kv_offload: Annotated[
+        str | None, Meta(description="KV offload tiers, such as host or host,disk")
+    ] = None
+    cuda_graph: Annotated[bool, Meta(description="replay decode steps as CUDA graphs")] = True
+    load_format: Annotated[
+        Literal["auto", "dummy"],
+        Meta(description="auto reads the checkpoint; dummy fills seeded random weights"),
+    ] = "auto"
+    seed: Annotated[int, Meta(description="seed of unseeded requests and dummy weights")] = 0
+    device: Annotated[int, Meta(ge=0, description="ordinal of the first GPU")] = 0
+    tp: Annotated[int, Meta(ge=1, description="tensor-parallel ranks")] = 1
+    ep: Annotated[int, Meta(ge=1, description="expert-parallel ranks")] = 1
+
+
+class LaunchContext(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Everything a worker process needs to start a family; it crosses processes as msgpack.
+
+    Attributes:
+        model_dir: Absolute checkpoint directory.
+        family: Id of the chosen family.
+        entry_point: `module` or `module:attr` of the plugin that offers it.
+        options: The core's options.
+        family_options: The family's own options, as built from its options Struct.
+        threads: Compute threads of a CPU backend; None leaves the library's default.
+    """
+
+    model_dir: str
+    family: str
+    entry_point: str
+    options: CoreOptions = CoreOptions()
+    family_options: dict[str, str | int | float | bool | None] = {}
+    threads: int | None = None
+
+
+class ServePlan(msgspec.Struct, frozen=True, kw_only=True):
+    """What a family will serve, decided from config and options without touching a device.
+
+    Attributes:
+        max_model_len: Longest prompt plus output in tokens.
+        vocab_size: Rows of the embedding.
+        backend: The backend that will run.
+        page_tokens: Tokens in one KV page.
+        num_pages: KV pages to allocate; None when they are sized from device memory at launch.
+        max_num_seqs: Most requests in one step.
+        max_prefill_tokens: Most prompt tokens in one step.
+        capabilities: Which request fields will be honoured.
+        notes: Lines worth printing at start, such as limits that were lowered.
+    """
+
+    max_model_len: int
+    vocab_size: int
+    backend: str
+    page_tokens: int
+    num_pages: int | None
+    max_num_seqs: int
+    max_prefill_tokens: int
+    capabilities: EngineCapabilities = EngineCapabilities()
+    notes: list[str] = []

@@ -1,0 +1,61 @@
+"""What a scheduler asks a model runner to compute in one step, and what it gets back."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple, Protocol
+
+if TYPE_CHECKING:
+    from pegainfer_core.contract import TokenLogprobs
+    from pegainfer_core.engine.sequence import Sequence
+
+
+class Row(NamedTuple):
+    """One request's share of a step.
+
+    Computes tokens [start, start + num_tokens) of `sequence.token_ids`, whose KV pages are already
+    in `sequence.page_ids`. With `samples`, the logits of the last of them choose the next token.
+    """
+
+    sequence: Sequence
+    start: int
+    num_tokens: int
+    samples: bool
+
+
+class StepPlan(NamedTuple):
+    """Rows of one step: decoding rows (one token each) first, then prefill chunks."""
+
+    rows: list[Row]
+    num_decode: int
+
+    @property
+    def num_tokens(self) -> int:
+        """Tokens computed in this step."""
+        return sum(row.num_tokens for row in self.rows)
+
+
+class RowResult(NamedTuple):
+    """What one row produced.
+
+    Attributes:
+        token_id: The chosen next token, None when the row did not sample.
+        logprobs: Of that token, when its request asked for them.
+        prompt_logprobs: Of the prompt tokens at positions start + 1 .. start + num_tokens that
+            exist, when its request asked for them (chunk by chunk, in order).
+    """
+
+    token_id: int | None
+    logprobs: TokenLogprobs | None = None
+    prompt_logprobs: list[TokenLogprobs] | None = None
+
+
+class ModelRunner(Protocol):
+    """Runs the model for one plan at a time, on the thread that built it."""
+
+    def execute(self, plan: StepPlan) -> list[RowResult]:
+        """Compute a step: write KV, choose tokens. Results are parallel to `plan.rows`."""
+        ...
+
+    def close(self) -> None:
+        """Release memory and threads."""
+        ...
