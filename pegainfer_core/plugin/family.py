@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import Path
-from typing import Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 import msgspec
 
-from pegainfer_core.contract import EngineHandle, LaunchContext, ServePlan
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from pegainfer_core.contract import EngineHandle, LaunchContext, ServePlan
 
 ConfigDict = Mapping[str, object]
 """A parsed config.json."""
