@@ -103,7 +103,7 @@ TokenEvent = Scheduled | Tokens | PromptTokens | KvTransfer | Finished | Error |
 TERMINAL_EVENTS = (Finished, Error, Rejected)
 
 
-class StepFrame(msgspec.Struct, frozen=True, array_like=True):
+class StepFrame(msgspec.Struct, frozen=True, array_like=True, tag="frame"):
     """Everything one engine step has to say; per request in order, terminals last."""
 
     events: list[TokenEvent]

@@ -1,0 +1,1 @@
+"""Echo: a complete model family with no model."""

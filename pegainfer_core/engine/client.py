@@ -1,0 +1,212 @@
+"""From frames to streams: what asyncio code uses to talk to an engine, whatever the transport."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import time
+from collections import deque
+from typing import TYPE_CHECKING
+
+from pegainfer_core.contract import (
+    TERMINAL_EVENTS,
+    GenerateRequest,
+    SamplingParams,
+    Tokens,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Sequence
+
+    from pegainfer_core.contract import (
+        EngineHandle,
+        EngineHealth,
+        EngineInfo,
+        EngineMetrics,
+        StepFrame,
+        TokenEvent,
+    )
+
+MAX_UNREAD_TOKENS = 4096
+MAX_UNREAD_BYTES = 1 << 20
+_TOKEN_BYTES = 64
+_TOP_LOGPROB_BYTES = 40
+
+
+class RequestStream:
+    """The events of one request, in order, ending in exactly one terminal.
+
+    Attributes:
+        request_id: The id the engine knows the request by.
+        writing: Set by whoever forwards the events, while it waits for its reader. Only then does
+            the limit on unread events count: a fast engine is no reason to drop a client.
+        overflowed: Whether the request was aborted because its reader did not read.
+    """
+
+    def __init__(self, request_id: int, client: EngineClient) -> None:
+        self.request_id = request_id
+        self.writing = False
+        self.overflowed = False
+        self._client = client
+        self._events: list[TokenEvent] = []
+        self._waiter: asyncio.Future[None] | None = None
+        self._unread_tokens = 0
+        self._unread_bytes = 0
+
+    async def next_events(self) -> list[TokenEvent]:
+        """Wait for at least one event and return all that have arrived.
+
+        Not to be called again once the terminal event was returned.
+        """
+        if not self._events:
+            self._waiter = asyncio.get_running_loop().create_future()
+            await self._waiter
+        events, self._events = self._events, []
+        self._unread_tokens = self._unread_bytes = 0
+        return events
+
+    async def __aiter__(self) -> AsyncIterator[TokenEvent]:
+        """Iterate over single events, the terminal last."""
+        while True:
+            for event in await self.next_events():
+                yield event
+                if isinstance(event, TERMINAL_EVENTS):
+                    return
+
+    def abort(self) -> None:
+        """Ask to end the request; its terminal still arrives. Harmless once it has."""
+        self._client.abort(self.request_id)
+
+    def _push(self, event: TokenEvent) -> None:
+        self._events.append(event)
+        if self.writing and isinstance(event, Tokens):
+            self._count_unread(event)
+        waiter = self._waiter
+        if waiter is not None:
+            self._waiter = None
+            if not waiter.done():
+                waiter.set_result(None)
+
+    def _count_unread(self, event: Tokens) -> None:
+        self._unread_tokens += len(event.token_ids)
+        self._unread_bytes += _TOKEN_BYTES * len(event.token_ids)
+        for entry in event.logprobs or ():
+            self._unread_bytes += _TOP_LOGPROB_BYTES * (1 + len(entry.top_token_ids))
+        too_many = self._unread_tokens > MAX_UNREAD_TOKENS
+        if (too_many or self._unread_bytes > MAX_UNREAD_BYTES) and not self.overflowed:
+            self.overflowed = True
+            self._client.num_slow_readers += 1
+            self.abort()
+
+
+class EngineClient:
+    """Submits requests to a handle and routes its frames to their streams.
+
+    Belongs to the event loop that was running when it was made; the handle's thread only appends
+    frames and wakes that loop, so one step costs one wake-up however many rows it has.
+
+    Attributes:
+        num_slow_readers: Requests aborted because their reader did not read.
+    """
+
+    def __init__(self, handle: EngineHandle) -> None:
+        self.num_slow_readers = 0
+        self._handle = handle
+        self._loop = asyncio.get_running_loop()
+        self._ids = itertools.count(1)
+        self._streams: dict[int, RequestStream] = {}
+        self._frames: deque[StepFrame] = deque()
+        self._scheduled = False
+        handle.connect(self._receive)
+
+    @property
+    def info(self) -> EngineInfo:
+        """Facts about the engine."""
+        return self._handle.info
+
+    @property
+    def num_open(self) -> int:
+        """Requests without a terminal."""
+        return len(self._streams)
+
+    def submit(
+        self,
+        prompt_token_ids: Sequence[int],
+        params: SamplingParams,
+        *,
+        eos_token_ids: Sequence[int] = (),
+        sample_index: int = 0,
+        priority: int = 0,
+        cache_salt: str = "",
+        external_id: str = "",
+    ) -> RequestStream:
+        """Queue a request and return its stream; fields as in `GenerateRequest`.
+
+        Raises:
+            EngineError: The engine is dead.
+        """
+        stream = RequestStream(next(self._ids), self)
+        self._streams[stream.request_id] = stream
+        request = GenerateRequest(
+            request_id=stream.request_id,
+            prompt_token_ids=list(prompt_token_ids),
+            params=params,
+            eos_token_ids=list(eos_token_ids),
+            sample_index=sample_index,
+            priority=priority,
+            cache_salt=cache_salt,
+            external_id=external_id,
+            arrival_s=time.monotonic(),
+        )
+        try:
+            self._handle.submit(request)
+        except BaseException:
+            del self._streams[stream.request_id]
+            raise
+        return stream
+
+    def abort(self, request_id: int) -> None:
+        """Ask to end a request; unknown and ended ids are ignored."""
+        if request_id in self._streams:
+            self._handle.abort(request_id)
+
+    def metrics(self) -> EngineMetrics:
+        """The newest metrics snapshot."""
+        return self._handle.metrics()
+
+    def health(self) -> EngineHealth:
+        """Whether the engine lives and steps."""
+        return self._handle.health()
+
+    def reset_prefix_cache(self) -> None:
+        """Drop cached KV pages that no live request uses."""
+        self._handle.reset_prefix_cache()
+
+    async def close(self) -> None:
+        """Close the handle; open streams get their terminals first."""
+        await asyncio.to_thread(self._handle.close)
+        self._dispatch()
+
+    def _receive(self, frame: StepFrame) -> None:
+        """Engine thread: queue a frame and wake the loop unless it is awake already."""
+        self._frames.append(frame)
+        if not self._scheduled:
+            self._scheduled = True
+            try:
+                self._loop.call_soon_threadsafe(self._dispatch)
+            except RuntimeError:
+                pass  # The loop is closed: nobody is left to read.
+
+    def _dispatch(self) -> None:
+        # Cleared before reading: a frame queued from now on schedules its own dispatch.
+        self._scheduled = False
+        frames = self._frames
+        streams = self._streams
+        while frames:
+            for event in frames.popleft().events:
+                stream = streams.get(event.request_id)
+                if stream is None:
+                    continue
+                if isinstance(event, TERMINAL_EVENTS):
+                    del streams[event.request_id]
+                stream._push(event)

@@ -1,0 +1,131 @@
+"""The engine's loop: drain commands, step the scheduler, ship one frame. One thread, no sockets."""
+
+from __future__ import annotations
+
+import logging
+import time
+from queue import Empty, SimpleQueue
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from pegainfer_core.contract import EngineMetrics, FinishReason
+from pegainfer_core.engine.command import Abort, Close, Command, ResetPrefixCache, Submit
+from pegainfer_core.engine.ledger import Ledger
+
+if TYPE_CHECKING:
+    from pegainfer_core.contract import FrameSink
+    from pegainfer_core.engine.heartbeat import Heartbeat
+    from pegainfer_core.engine.scheduler import Scheduler
+
+_IDLE_BEAT_S = 1.0
+_METRICS_PERIOD_S = 0.05
+
+logger = logging.getLogger(__name__)
+
+
+class Driver:
+    """Runs one scheduler until told to close or a step raises.
+
+    Attributes:
+        inbox: Commands from any thread.
+        metrics: Newest snapshot; taken at most every 50 ms, and whenever the engine goes idle.
+    """
+
+    def __init__(self, scheduler: Scheduler, sink: FrameSink, heartbeat: Heartbeat) -> None:
+        self.inbox: SimpleQueue[Command] = SimpleQueue()
+        self.metrics = EngineMetrics()
+        self._scheduler = scheduler
+        self._sink = sink
+        self._heartbeat = heartbeat
+        self._ledger = Ledger()
+        self._num_steps = 0
+        self._metrics_due_s = 0.0
+        self._closing = False
+        self._take_metrics()
+
+    def run(self) -> None:
+        """Loop until `Close`. Open requests are failed on the way out, whatever the reason.
+
+        Raises:
+            Exception: What a step raised; the engine is then dead.
+        """
+        reason = "the engine was shut down before the request was answered"
+        try:
+            while not self._closing:
+                self._turn()
+        except Exception as error:
+            reason = f"the engine failed: {type(error).__name__}: {error}"
+            logger.exception("engine step failed")
+            raise
+        finally:
+            self._ledger.fail_all(reason)
+            self._ship()
+            self._take_metrics()
+
+    def fail_unread(self, message: str) -> None:
+        """Fail the submissions that no turn of the loop will read any more."""
+        while not self.inbox.empty():
+            command = self.inbox.get()
+            if isinstance(command, Submit):
+                self._ledger.open(command.request)
+        self._ledger.fail_all(message)
+        self._ship()
+
+    def _turn(self) -> None:
+        self._drain()
+        if self._closing:
+            return
+        started_ns = time.monotonic_ns()
+        if self._scheduler.has_work():
+            self._scheduler.step(self._ledger)
+            self._num_steps += 1
+            self._heartbeat.end_step(started_ns)
+        # Metrics first: whoever has seen a request's last frame must find its pages freed.
+        if time.monotonic() >= self._metrics_due_s or not self._scheduler.has_work():
+            self._take_metrics()
+        self._ship()
+
+    def _drain(self) -> None:
+        """Apply every waiting command; block for one when there is nothing else to do."""
+        self._heartbeat.beat()
+        if not self._scheduler.has_work():
+            try:
+                self._apply(self.inbox.get(timeout=_IDLE_BEAT_S))
+            except Empty:
+                return
+        while not self.inbox.empty():
+            self._apply(self.inbox.get())
+
+    def _apply(self, command: Command) -> None:
+        match command:
+            case Submit(request):
+                self._ledger.open(request)
+                self._scheduler.submit(request, self._ledger)
+            case Abort(request_id):
+                if self._ledger.is_open(request_id):
+                    self._scheduler.abort(request_id, self._ledger)
+            case ResetPrefixCache():
+                self._scheduler.reset_prefix_cache()
+            case Close():
+                self._closing = True
+
+    def _ship(self) -> None:
+        frame = self._ledger.take_frame()
+        if frame is not None:
+            self._sink(frame)
+
+    def _take_metrics(self) -> None:
+        ledger = self._ledger
+        self._metrics_due_s = time.monotonic() + _METRICS_PERIOD_S
+        self.metrics = msgspec.structs.replace(
+            self._scheduler.metrics(),
+            num_steps=self._num_steps,
+            prompt_tokens=ledger.prompt_tokens,
+            generation_tokens=ledger.generation_tokens,
+            num_finished_stop=ledger.finished[FinishReason.STOP],
+            num_finished_length=ledger.finished[FinishReason.LENGTH],
+            num_aborted=ledger.finished[FinishReason.ABORT],
+            num_failed=ledger.num_failed,
+            num_rejected=ledger.num_rejected,
+        )

@@ -1,0 +1,141 @@
+"""The in-process transport: a scheduler on a thread of this process."""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING, NamedTuple
+
+from pegainfer_core.contract import EngineError, EngineHealth, EngineMetrics, HealthState
+from pegainfer_core.engine.command import Abort, Close, Command, ResetPrefixCache, Submit
+from pegainfer_core.engine.driver import Driver
+from pegainfer_core.engine.heartbeat import Heartbeat
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pegainfer_core.contract import EngineInfo, FrameSink, GenerateRequest, StepFrame
+    from pegainfer_core.engine.scheduler import Scheduler
+
+
+class BuiltEngine(NamedTuple):
+    """What a family's builder returns: its scheduler, ready to step, and its final facts."""
+
+    scheduler: Scheduler
+    info: EngineInfo
+
+
+class LocalEngine:
+    """`EngineHandle` over a driver thread.
+
+    The scheduler is built, stepped and closed on that one thread, because device contexts and
+    handles belong to the thread that makes them.
+    """
+
+    def __init__(self, build: Callable[[], BuiltEngine]) -> None:
+        """Build the engine and return once it is ready.
+
+        Raises:
+            Exception: Whatever `build` raised, unchanged.
+        """
+        self._build = build
+        self._heartbeat = Heartbeat()
+        self._sink: FrameSink | None = None
+        self._driver: Driver | None = None
+        self._built: BuiltEngine | None = None
+        self._build_error: BaseException | None = None
+        self._fault = ""
+        self._closed = False
+        self._ready = threading.Event()
+        # Submissions and the driver's end race for the last terminal; this lock orders them.
+        self._lock = threading.Lock()
+        self._thread = threading.Thread(target=self._run, name="pegainfer-engine", daemon=True)
+        self._thread.start()
+        self._ready.wait()
+        self._raise_build_error()
+
+    @property
+    def info(self) -> EngineInfo:
+        """Facts about the engine."""
+        if self._built is None:
+            raise EngineError("the engine was never built")
+        return self._built.info
+
+    def connect(self, sink: FrameSink) -> None:
+        """Deliver every later frame to `sink`, on the engine thread."""
+        self._sink = sink
+
+    def submit(self, request: GenerateRequest) -> None:
+        """Queue a request.
+
+        Raises:
+            EngineError: The engine is dead or closed.
+        """
+        self._send(Submit(request))
+
+    def abort(self, request_id: int) -> None:
+        """Ask to end a request; unknown and ended ids are ignored."""
+        if not self._closed:
+            self._send(Abort(request_id))
+
+    def reset_prefix_cache(self) -> None:
+        """Drop cached KV pages that no live request uses."""
+        self._send(ResetPrefixCache())
+
+    def metrics(self) -> EngineMetrics:
+        """The newest metrics snapshot."""
+        return self._driver.metrics if self._driver else EngineMetrics()
+
+    def health(self) -> EngineHealth:
+        """Dead once the loop ended, stalled when its heartbeat is overdue."""
+        if self._closed:
+            return EngineHealth(HealthState.DEAD, self._fault or "the engine was shut down")
+        if self._heartbeat.stalled:
+            silence_s = self._heartbeat.silence_s
+            return EngineHealth(HealthState.STALLED, f"no sign of life for {silence_s:.1f} s")
+        return EngineHealth(HealthState.READY)
+
+    def close(self) -> None:
+        """Fail open requests and join the engine thread."""
+        if self._driver is not None and self._thread.is_alive():
+            self._driver.inbox.put(Close())
+        self._thread.join()
+
+    def _raise_build_error(self) -> None:
+        if self._build_error is not None:
+            self._thread.join()
+            raise self._build_error
+
+    def _send(self, command: Command) -> None:
+        with self._lock:
+            if self._closed or self._driver is None:
+                raise EngineError(self._fault or "the engine was shut down")
+            self._driver.inbox.put(command)
+
+    def _deliver(self, frame: StepFrame) -> None:
+        if self._sink is not None:
+            self._sink(frame)
+
+    def _run(self) -> None:
+        try:
+            self._built = self._build()
+            scheduler = self._built.scheduler
+            self._driver = Driver(scheduler, self._deliver, self._heartbeat)
+        except BaseException as error:
+            self._build_error = error
+            self._ready.set()
+            return
+        self._heartbeat.beat()
+        self._ready.set()
+        try:
+            self._driver.run()
+        except Exception as error:
+            self._fault = f"{type(error).__name__}: {error}"
+        finally:
+            self._end(self._driver)
+            scheduler.close()
+
+    def _end(self, driver: Driver) -> None:
+        """Refuse later submissions and fail those that slipped in after the last drain."""
+        with self._lock:
+            self._closed = True
+        driver.fail_unread(self._fault or "the engine was shut down")

@@ -1,0 +1,98 @@
+"""What every scheduler checks before it queues a request: ids, fields, capabilities, length."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pegainfer_core.contract import (
+    ContextLength,
+    EmptyPrompt,
+    InvalidParam,
+    InvalidToken,
+    ParamError,
+    Unsupported,
+)
+
+if TYPE_CHECKING:
+    from pegainfer_core.contract import (
+        EngineCapabilities,
+        GenerateRequest,
+        RejectReason,
+        ServePlan,
+    )
+
+
+def check_request(request: GenerateRequest, plan: ServePlan) -> RejectReason | None:
+    """Find the first reason why a request can never be served, whatever the load.
+
+    The rule for length: prompt plus `max_tokens` must fit the context; a request without
+    `max_tokens` needs room for one token and is later clamped to the context.
+    """
+    return (
+        _check_prompt(request, plan.vocab_size)
+        or _check_params(request, plan.vocab_size)
+        or _check_capabilities(request, plan.capabilities)
+        or _check_length(request, plan.max_model_len)
+    )
+
+
+def clamp_max_tokens(request: GenerateRequest, max_model_len: int) -> int:
+    """Most tokens to generate: what was asked for, else what the context has room for."""
+    room = max_model_len - len(request.prompt_token_ids)
+    asked = request.params.max_tokens
+    return room if asked is None else min(asked, room)
+
+
+def _check_prompt(request: GenerateRequest, vocab_size: int) -> RejectReason | None:
+    token_ids = request.prompt_token_ids
+    if not token_ids:
+        return EmptyPrompt()
+    for token_id in (min(token_ids), max(token_ids)):
+        if not 0 <= token_id < vocab_size:
+            return InvalidToken(token_id=token_id, vocab_size=vocab_size)
+    return None
+
+
+def _check_params(request: GenerateRequest, vocab_size: int) -> RejectReason | None:
+    try:
+        request.params.validate(vocab_size)
+    except ParamError as error:
+        return InvalidParam(field=error.field, problem=error.problem)
+    return None
+
+
+def _check_length(request: GenerateRequest, max_model_len: int) -> RejectReason | None:
+    prompt_tokens = len(request.prompt_token_ids)
+    asked = request.params.max_tokens
+    max_tokens = 1 if asked is None else asked
+    if prompt_tokens + max_tokens <= max_model_len:
+        return None
+    return ContextLength(
+        prompt_tokens=prompt_tokens, max_tokens=max_tokens, limit_tokens=max_model_len
+    )
+
+
+def _check_capabilities(
+    request: GenerateRequest, capabilities: EngineCapabilities
+) -> RejectReason | None:
+    params = request.params
+    asked = (
+        ("temperature", not params.greedy and params.temperature != 1.0, capabilities.sampling),
+        ("seed", params.seed is not None, capabilities.seed),
+        ("repetition_penalty", params.repetition_penalty != 1.0, capabilities.penalties),
+        ("presence_penalty", params.presence_penalty != 0.0, capabilities.penalties),
+        ("frequency_penalty", params.frequency_penalty != 0.0, capabilities.penalties),
+        ("logit_bias", bool(params.logit_bias), capabilities.logit_bias),
+        ("allowed_token_ids", params.allowed_token_ids is not None, capabilities.token_masks),
+        ("bad_words", bool(params.bad_token_sequences), capabilities.token_masks),
+        ("min_tokens", params.min_tokens > 0, capabilities.min_tokens),
+        ("logprobs", params.logprobs is not None, capabilities.logprobs),
+        ("prompt_logprobs", params.prompt_logprobs is not None, capabilities.prompt_logprobs),
+        ("priority", request.priority != 0, capabilities.priority),
+        ("lora", request.lora is not None, capabilities.lora),
+        ("kv_transfer_params", request.kv_transfer_params is not None, capabilities.kv_transfer),
+    )
+    for field, given, honoured in asked:
+        if given and not honoured:
+            return Unsupported(field=field)
+    return None

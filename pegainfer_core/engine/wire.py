@@ -1,0 +1,144 @@
+"""Messages between server and engine process: length-prefixed msgpack on a stream socket."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, TypeVar
+
+import msgspec
+
+from pegainfer_core.contract import (
+    EngineInfo,
+    EngineMetrics,
+    LaunchContext,
+    ServePlan,
+    StepFrame,
+    Tokens,
+)
+from pegainfer_core.engine.command import Abort, Close, ResetPrefixCache, Submit
+
+if TYPE_CHECKING:
+    import socket
+    from collections.abc import Iterator
+
+    from pegainfer_core.contract import TokenEvent
+
+_HEADER_BYTES = 4
+_RECEIVE_BYTES = 256 * 1024
+
+
+class Launch(msgspec.Struct, frozen=True, tag="launch"):
+    """First message to a worker: everything it needs to build its engine.
+
+    `sys_path` lets the worker import what the parent can, however the parent was started.
+    """
+
+    context: LaunchContext
+    plan: ServePlan
+    sys_path: list[str]
+
+
+class Ready(msgspec.Struct, frozen=True, array_like=True, tag="ready"):
+    """The engine is built."""
+
+    info: EngineInfo
+
+
+class StartFailed(msgspec.Struct, frozen=True, array_like=True, tag="failed"):
+    """The engine could not be built; `user_fault` when checkpoint or options are to blame."""
+
+    message: str
+    details: str
+    user_fault: bool
+
+
+class Report(msgspec.Struct, frozen=True, array_like=True, tag="report"):
+    """A metrics snapshot."""
+
+    metrics: EngineMetrics
+
+
+class Fault(msgspec.Struct, frozen=True, array_like=True, tag="fault"):
+    """Last words of an engine whose loop ended by an exception."""
+
+    message: str
+
+
+ToWorker = Submit | Abort | ResetPrefixCache | Close
+FromWorker = StepFrame | Report | Ready | StartFailed | Fault
+
+T = TypeVar("T")
+
+
+class Channel:
+    """One end of the socket. Sending and receiving may happen on different threads."""
+
+    def __init__(self, sock: socket.socket) -> None:
+        self._sock = sock
+        self._encoder = msgspec.msgpack.Encoder()
+
+    def send(self, message: object) -> None:
+        """Send one message whole; blocks while the peer's buffer is full.
+
+        Raises:
+            OSError: The peer is gone.
+        """
+        body = self._encoder.encode(message)
+        self._sock.sendall(len(body).to_bytes(_HEADER_BYTES, "little") + body)
+
+    def receive(self, decoder: msgspec.msgpack.Decoder[T]) -> Iterator[T]:
+        """Yield messages until the peer closes its end."""
+        buffer = bytearray()
+        while True:
+            try:
+                chunk = self._sock.recv(_RECEIVE_BYTES)
+            except OSError:
+                return
+            if not chunk:
+                return
+            buffer += chunk
+            start = 0
+            while len(buffer) - start >= _HEADER_BYTES:
+                body = start + _HEADER_BYTES
+                end = body + int.from_bytes(buffer[start:body], "little")
+                if len(buffer) < end:
+                    break
+                yield decoder.decode(memoryview(buffer)[body:end])
+                start = end
+            del buffer[:start]
+
+    def close(self) -> None:
+        """Close both directions; a blocked receiver returns."""
+        try:
+            self._sock.shutdown(2)
+        except OSError:
+            pass
+        self._sock.close()
+
+
+def merge_frames(frames: list[StepFrame]) -> StepFrame:
+    """One frame saying what several said, each request's consecutive tokens joined.
+
+    Order within a request is kept; order between requests has no meaning.
+    """
+    if len(frames) == 1:
+        return frames[0]
+    events: list[TokenEvent] = []
+    last: dict[int, int] = {}
+    for frame in frames:
+        for event in frame.events:
+            at = last.get(event.request_id)
+            if at is not None and isinstance(event, Tokens):
+                before = events[at]
+                if isinstance(before, Tokens):
+                    events[at] = _join(before, event)
+                    continue
+            last[event.request_id] = len(events)
+            events.append(event)
+    return StepFrame(events)
+
+
+def _join(first: Tokens, second: Tokens) -> Tokens:
+    logprobs = None
+    if first.logprobs is not None and second.logprobs is not None:
+        logprobs = first.logprobs + second.logprobs
+    return Tokens(first.request_id, first.token_ids + second.token_ids, logprobs)
