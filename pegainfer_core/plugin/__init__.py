@@ -1,0 +1,68 @@
+"""The plugin host: discovery, hooks, the model family protocol, and the road to a launch.
+
+Everything in `__all__` is supported for plugins; the modules behind it are not.
+"""
+
+from pegainfer_core.plugin.api import HOOK_API, hookimpl
+from pegainfer_core.plugin.command import CommandRegistry
+from pegainfer_core.plugin.extension import KvTierFactory, Offers, ParserFactory
+from pegainfer_core.plugin.family import (
+    ChatProfile,
+    Claim,
+    ConfigDict,
+    DummyWeights,
+    FamilyOptions,
+    ModelFamily,
+    Rejection,
+)
+from pegainfer_core.plugin.fault import CommandFault, PluginFault, UserFault
+from pegainfer_core.plugin.hook_calls import HookCalls
+from pegainfer_core.plugin.host import PluginHost
+from pegainfer_core.plugin.launch import (
+    ChosenModel,
+    PreparedLaunch,
+    choose_model,
+    plan_launch,
+    prepare_launch,
+)
+from pegainfer_core.plugin.offered_family import OfferedFamily
+from pegainfer_core.plugin.plugin_record import PluginRecord, PluginState
+from pegainfer_core.plugin.request_record import RequestRecord
+from pegainfer_core.plugin.select import Decision, SelectionError, Verdict, decide, select_family
+from pegainfer_core.plugin.settings import HostSettings
+
+__all__ = [
+    "HOOK_API",
+    "ChatProfile",
+    "ChosenModel",
+    "Claim",
+    "CommandFault",
+    "CommandRegistry",
+    "ConfigDict",
+    "Decision",
+    "DummyWeights",
+    "FamilyOptions",
+    "HookCalls",
+    "HostSettings",
+    "KvTierFactory",
+    "ModelFamily",
+    "OfferedFamily",
+    "Offers",
+    "ParserFactory",
+    "PluginFault",
+    "PluginHost",
+    "PluginRecord",
+    "PluginState",
+    "PreparedLaunch",
+    "Rejection",
+    "RequestRecord",
+    "SelectionError",
+    "UserFault",
+    "Verdict",
+    "choose_model",
+    "decide",
+    "hookimpl",
+    "plan_launch",
+    "prepare_launch",
+    "select_family",
+]

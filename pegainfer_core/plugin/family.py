@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from pegainfer_core.contract import EngineHandle, LaunchContext, ServePlan
+    from pegainfer_core.weights import TensorSpecs
 
 ConfigDict = Mapping[str, object]
 """A parsed config.json."""
@@ -23,9 +24,16 @@ class Claim(msgspec.Struct, frozen=True):
 
 
 class Rejection(msgspec.Struct, frozen=True):
-    """A family says why it does not serve this checkpoint."""
+    """A family says why it does not serve this checkpoint.
+
+    Attributes:
+        reason: In words, for the user.
+        recognised: The checkpoint is of this family's kind, but of a form it cannot serve; no other
+            family is then suggested.
+    """
 
     reason: str
+    recognised: bool = False
 
 
 class ChatProfile(msgspec.Struct, frozen=True, kw_only=True):
@@ -87,5 +95,18 @@ class ModelFamily(Protocol):
         Raises:
             ConfigError: A fault of checkpoint or options found while loading.
             EngineError: The engine could not start.
+        """
+        ...
+
+
+@runtime_checkable
+class DummyWeights(Protocol):
+    """What a family adds to be served by `pegainfer dummy-weights`."""
+
+    def tensor_specs(self, config: ConfigDict) -> TensorSpecs:
+        """List a checkpoint's tensors by their names in its files. May import NumPy.
+
+        Raises:
+            ConfigError: The config lacks a size or has an impossible one.
         """
         ...

@@ -1,0 +1,66 @@
+"""Named things that several plugins may offer, of which a user's flag or a family chooses one.
+
+Knows neither what a parser parses nor what a tier stores.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Generic, Protocol, TypeVar
+
+from pegainfer_core.plugin.fault import PluginFault
+
+ParserFactory = Callable[[], object]
+"""Makes a parser for one answer. Provisional: the parser's own protocol comes with tool calling."""
+
+
+class KvTierFactory(Protocol):
+    """Makes a KV offload tier. Provisional: how a tier is opened comes with KV offload.
+
+    Attributes:
+        name: What users write in `--kv-offload`.
+    """
+
+    name: str
+
+
+T = TypeVar("T")
+
+
+class Offers(Generic[T]):
+    """Offers by name. Two of one name are an error only for whoever asks for that name."""
+
+    def __init__(self, what: str) -> None:
+        self._what = what
+        self._offers: dict[str, list[tuple[str, T]]] = {}
+
+    def add(self, name: str, offer: T, dist: str) -> None:
+        """Record that `dist` offers `name`; the same object twice counts once."""
+        present = self._offers.setdefault(name, [])
+        if not any(known is offer for _, known in present):
+            present.append((dist, offer))
+
+    @property
+    def names(self) -> list[str]:
+        """All offered names, sorted."""
+        return sorted(self._offers)
+
+    def choose(self, name: str) -> T:
+        """The one offer of that name.
+
+        Raises:
+            PluginFault: Nobody offers it, or several distributions do.
+        """
+        present = self._offers.get(name, [])
+        if not present:
+            raise PluginFault(
+                f"no plugin offers the {self._what} {name!r}; "
+                f"offered: {', '.join(self.names) or 'none'}"
+            )
+        if len(present) > 1:
+            dists = " and ".join(sorted(dist for dist, _ in present))
+            raise PluginFault(
+                f"the {self._what} {name!r} is offered by {dists}; uninstall one of them, "
+                "or name the plugins to load in PEGAINFER_PLUGINS"
+            )
+        return present[0][1]
