@@ -1,4 +1,4 @@
-"""One admitted request while it runs: its ids, how far they are computed, and its KV pages.
+"""One accepted request while it waits or runs: its ids, how far they are computed, its KV pages.
 
 Knows nothing of models or devices; schedulers mutate it, runners read it.
 """
@@ -9,7 +9,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from pegainfer_core.contract import GenerateRequest
+    from pegainfer_core.contract import GenerateRequest, TokenLogprobs
+    from pegainfer_core.kv import BlockChain
 
 
 @dataclass(slots=True, eq=False)
@@ -25,6 +26,13 @@ class Sequence:
         slot: Row of the runner's per-request tables, -1 while not running.
         num_cached: Tokens taken from the prefix cache when first admitted.
         num_preemptions: How often its pages were taken away.
+        serial: Place in the order of arrival, kept for life; -1 before it was queued.
+        scheduled: Whether its client was told that work on it began.
+        num_reserved_pages: Pages promised to it, those it holds included.
+        chain: Its blocks in the prefix cache, None when there is none.
+        end_token_ids: Ids that end it: the model's unless ignored, and the client's.
+        prompt_logprobs: The prompt's log-probabilities so far; None when they were not asked for
+            or were already sent, and then nobody needs them computed.
     """
 
     request: GenerateRequest
@@ -35,15 +43,30 @@ class Sequence:
     slot: int = -1
     num_cached: int = 0
     num_preemptions: int = 0
+    serial: int = -1
+    scheduled: bool = False
+    num_reserved_pages: int = 0
+    chain: BlockChain | None = None
+    end_token_ids: frozenset[int] = frozenset()
+    prompt_logprobs: list[TokenLogprobs | None] | None = None
 
     def __post_init__(self) -> None:
         """Start from a copy of the prompt."""
+        params = self.request.params
         self.token_ids = list(self.request.prompt_token_ids)
+        eos_token_ids = () if params.ignore_eos else self.request.eos_token_ids
+        self.end_token_ids = frozenset(eos_token_ids).union(params.stop_token_ids)
+        self.prompt_logprobs = None if params.prompt_logprobs is None else [None]
 
     @property
     def request_id(self) -> int:
         """The request's id."""
         return self.request.request_id
+
+    @property
+    def rank(self) -> tuple[int, int]:
+        """Place among all requests: lower goes first, the highest is preempted first."""
+        return (self.request.priority, self.serial)
 
     @property
     def num_prompt(self) -> int:
@@ -59,3 +82,14 @@ class Sequence:
     def num_uncomputed(self) -> int:
         """Tokens whose KV is still to be computed; 1 for a decoding request."""
         return len(self.token_ids) - self.num_computed
+
+    @property
+    def decodes(self) -> bool:
+        """Whether one token is left to compute and its successor is to be chosen."""
+        return len(self.token_ids) - self.num_computed == 1 and self.max_tokens > 0
+
+    def preempted(self) -> None:
+        """Count a preemption and forget what computing it again will bring anew."""
+        self.num_preemptions += 1
+        if self.prompt_logprobs is not None:
+            self.prompt_logprobs = [None]

@@ -1,0 +1,23 @@
+"""KV pages, prefix hashing and the prefix cache. Pure Python: no model, no device."""
+
+from pegainfer_core.kv.chain import Block, BlockChain
+from pegainfer_core.kv.hashing import BlockHasher, HashFunction, PrefixIdentity, pack_tokens
+from pegainfer_core.kv.manager import KvManager, PagedSequence
+from pegainfer_core.kv.pool import PADDING_PAGE, PageError, PageKeeper, PagePool
+from pegainfer_core.kv.prefix_cache import PrefixCache
+
+__all__ = [
+    "PADDING_PAGE",
+    "Block",
+    "BlockChain",
+    "BlockHasher",
+    "HashFunction",
+    "KvManager",
+    "PageError",
+    "PageKeeper",
+    "PagePool",
+    "PagedSequence",
+    "PrefixCache",
+    "PrefixIdentity",
+    "pack_tokens",
+]

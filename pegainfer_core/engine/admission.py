@@ -1,0 +1,100 @@
+"""Whether a request can be served at all, and whether it can start now."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Literal
+
+from pegainfer_core.contract import KvBudget
+from pegainfer_core.engine.sequence import Sequence
+from pegainfer_core.engine.validation import check_request, clamp_max_tokens
+
+if TYPE_CHECKING:
+    from pegainfer_core.contract import GenerateRequest, RejectReason, ServePlan
+    from pegainfer_core.engine.ledger import Ledger
+    from pegainfer_core.kv import KvManager
+
+HEADROOM_TOKENS = 512
+"""Output for which there must be room at a start, so that preemption does not follow at once."""
+
+
+class Admission:
+    """Turns requests into sequences and lets them start when their KV fits.
+
+    On demand, a start needs room for the known tokens and `headroom_tokens` of output (less when
+    less was asked for) and reserves the known tokens only. In the worst-case mode it reserves
+    all that the request may ever use, and preemption never happens.
+
+    Attributes:
+        prefix_query_tokens: Prompt tokens looked up in the prefix cache so far.
+        prefix_hit_tokens: Those of them that were found.
+    """
+
+    def __init__(
+        self,
+        plan: ServePlan,
+        kv: KvManager,
+        reserve: Literal["on-demand", "worst-case"] = "on-demand",
+        headroom_tokens: int = HEADROOM_TOKENS,
+    ) -> None:
+        self._plan = plan
+        self._kv = kv
+        self._reserve = reserve
+        self._headroom_tokens = headroom_tokens
+        self.prefix_query_tokens = 0
+        self.prefix_hit_tokens = 0
+
+    def accept(self, request: GenerateRequest, adapter: str = "") -> Sequence | RejectReason:
+        """Make a sequence of a request, or say why it can never be served.
+
+        A request without `max_tokens` may fill the context, or the pool where that is smaller. One
+        that asks for more than the pool holds is refused, though it might have ended early.
+
+        Args:
+            request: What the client asks.
+            adapter: Content of the request's adapter.
+        """
+        reason = check_request(request, self._plan)
+        if reason is not None:
+            return reason
+        max_tokens = clamp_max_tokens(request, self._plan.max_model_len)
+        num_prompt = len(request.prompt_token_ids)
+        if request.params.max_tokens is None:
+            pool_tokens = self._kv.pool.num_total * self._kv.page_tokens
+            max_tokens = max(min(max_tokens, pool_tokens - num_prompt + 1), 1)
+        needed_pages = self._kv.pages_for(_lifetime_tokens(num_prompt, max_tokens))
+        if needed_pages > self._kv.pool.num_total:
+            return KvBudget(
+                needed_pages=needed_pages,
+                total_pages=self._kv.pool.num_total,
+                page_tokens=self._kv.page_tokens,
+            )
+        chain = self._kv.new_chain(cache_salt=request.cache_salt, adapter=adapter)
+        return Sequence(request, max_tokens, chain=chain)
+
+    def start(self, sequence: Sequence) -> bool:
+        """Reserve KV for a waiting sequence, new or preempted; False when it must wait longer."""
+        lifetime = _lifetime_tokens(sequence.num_prompt, sequence.max_tokens)
+        known = len(sequence.token_ids)
+        return self._kv.admit(
+            sequence,
+            reserve_tokens=lifetime if self._reserve == "worst-case" else known,
+            room_tokens=min(known + self._headroom_tokens, lifetime),
+            # Cached pages hold KV, not logits: a prompt to be scored is computed in full.
+            use_cache=sequence.prompt_logprobs is None,
+        )
+
+    def announce(self, sequence: Sequence, ledger: Ledger) -> None:
+        """Tell a client, the first time only, that its tokens are about to be computed."""
+        if sequence.scheduled:
+            return
+        sequence.scheduled = True
+        sequence.num_cached = sequence.num_computed
+        if sequence.chain is not None and sequence.prompt_logprobs is None:
+            self.prefix_query_tokens += sequence.num_prompt
+            self.prefix_hit_tokens += sequence.num_cached
+        ledger.schedule(sequence.request_id, sequence.num_cached)
+
+
+def _lifetime_tokens(num_prompt: int, max_tokens: int) -> int:
+    """Most tokens whose KV is ever written: the last generated one is never an input."""
+    return num_prompt + max(max_tokens - 1, 0)

@@ -1,0 +1,76 @@
+"""How a step's prefill budget is shared among the prompts that wait to be computed."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pegainfer_core.engine.step import Row
+from pegainfer_core.kv import PageError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence as Ordered
+
+    from pegainfer_core.engine.sequence import Sequence
+    from pegainfer_core.kv import KvManager
+
+
+def plan_chunks(sequences: Ordered[Sequence], budget_tokens: int, kv: KvManager) -> list[Row]:
+    """Rows of one step's prefill, with pages for their tokens.
+
+    Args:
+        sequences: Running sequences with tokens to compute, in order of rank.
+        budget_tokens: Most prompt tokens in the step.
+        kv: Holds a reservation for all of them.
+
+    Raises:
+        PageError: A sequence was admitted without a reservation.
+    """
+    rows = []
+    shares = share_prefill_budget(sequences, budget_tokens)
+    for sequence, share in zip(sequences, shares, strict=True):
+        if share == 0:
+            continue
+        start = sequence.num_computed
+        if not kv.grow(sequence, start + share):
+            raise PageError(f"no page for a chunk of request {sequence.request_id}")
+        is_last = share == sequence.num_uncomputed
+        rows.append(Row(sequence, start, share, is_last and sequence.max_tokens > 0))
+    return rows
+
+
+def share_prefill_budget(sequences: Ordered[Sequence], budget_tokens: int) -> list[int]:
+    """Tokens of each sequence to compute in this step.
+
+    One half of the budget goes by rank, so that the first always moves on at half speed or better;
+    the rest goes to the shortest remainder of the best priority, so that a short prompt starts
+    in the next step although a long one is under way. What one half leaves, the other takes.
+    Prompts of equal length are computed one after the other, not side by side, because that
+    ends the first ones sooner and the last no later.
+
+    Args:
+        sequences: Prefilling sequences in order of rank.
+        budget_tokens: Most prompt tokens in the step, at least 1.
+
+    Returns:
+        Token counts, parallel to `sequences`; their sum is the budget or all that is left to do.
+    """
+    shares = [0] * len(sequences)
+    remainders = [sequence.num_uncomputed for sequence in sequences]
+    by_rank = range(len(sequences))
+    by_length = sorted(by_rank, key=lambda i: (sequences[i].request.priority, remainders[i]))
+    left = budget_tokens - _pour(by_rank, budget_tokens - budget_tokens // 2, remainders, shares)
+    _pour(by_length, left, remainders, shares)
+    return shares
+
+
+def _pour(order: Ordered[int], budget: int, remainders: list[int], shares: list[int]) -> int:
+    """Give each in turn all it wants until the budget is gone; returns what was given."""
+    left = budget
+    for index in order:
+        if left == 0:
+            break
+        given = min(left, remainders[index])
+        remainders[index] -= given
+        shares[index] += given
+        left -= given
+    return budget - left

@@ -1,0 +1,70 @@
+"""When a request ends, and what its client hears of each completed row."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pegainfer_core.contract import FinishReason
+
+if TYPE_CHECKING:
+    from pegainfer_core.contract import TokenLogprobs
+    from pegainfer_core.engine.ledger import Ledger
+    from pegainfer_core.engine.sequence import Sequence
+    from pegainfer_core.engine.step import RowResult
+
+
+def finish_reason(sequence: Sequence, token_id: int) -> FinishReason | None:
+    """Why a sequence ends with the token just chosen (not yet in `token_ids`), or None.
+
+    An end token counts only once `min_tokens` others were generated, and wins over the length
+    limit. The context limit is part of `sequence.max_tokens`.
+    """
+    num_generated = sequence.num_generated
+    params = sequence.request.params
+    if token_id in sequence.end_token_ids and num_generated >= params.min_tokens:
+        return FinishReason.STOP
+    if num_generated + 1 >= sequence.max_tokens:
+        return FinishReason.LENGTH
+    return None
+
+
+def deliver(sequence: Sequence, result: RowResult, ledger: Ledger) -> FinishReason | None:
+    """Take over a completed row: append its token and tell the client.
+
+    `sequence.num_computed` must include the row already. An end token is counted by the ledger
+    and neither appended nor sent.
+
+    Returns:
+        Why the request has ended (its terminal is out), None when it goes on.
+    """
+    request_id = sequence.request_id
+    if sequence.prompt_logprobs is not None:
+        _deliver_prompt(sequence, sequence.prompt_logprobs, result, ledger)
+    token_id = result.token_id
+    if token_id is None:
+        if sequence.num_uncomputed or sequence.max_tokens:
+            return None
+        ledger.finish(request_id, FinishReason.LENGTH)
+        return FinishReason.LENGTH
+    reason = finish_reason(sequence, token_id)
+    if reason is FinishReason.STOP:
+        ledger.finish(request_id, reason, stop_token_id=token_id, stop_logprobs=result.logprobs)
+        return reason
+    sequence.token_ids.append(token_id)
+    ledger.push(request_id, [token_id], None if result.logprobs is None else [result.logprobs])
+    if reason is not None:
+        ledger.finish(request_id, reason)
+    return reason
+
+
+def _deliver_prompt(
+    sequence: Sequence,
+    scores: list[TokenLogprobs | None],
+    result: RowResult,
+    ledger: Ledger,
+) -> None:
+    """Collect a chunk's scores; the client gets those of the whole prompt at once."""
+    scores += result.prompt_logprobs or ()
+    if len(scores) == sequence.num_prompt:
+        ledger.push_prompt(sequence.request_id, scores)
+        sequence.prompt_logprobs = None

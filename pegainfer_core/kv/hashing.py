@@ -1,0 +1,66 @@
+"""Content hashes of KV blocks: each names its tokens and, through its parent, all before them.
+
+Knows nothing of pages. A hash only finds candidates; whoever uses one compares the tokens.
+"""
+
+from __future__ import annotations
+
+import sys
+from array import array
+from collections.abc import Callable, Iterable
+
+import msgspec
+import xxhash
+
+HashFunction = Callable[[bytes], bytes]
+"""Digest of a byte string; 16 bytes for the default, xxh3-128."""
+
+
+class PrefixIdentity(msgspec.Struct, frozen=True, kw_only=True):
+    """What must be equal, beside the tokens, for two sequences to share KV.
+
+    Attributes:
+        model: Content of the base model and of everything that shapes its KV.
+        adapter: Content of the adapter (not its name, which may be given to other weights).
+        cache_salt: The client's own partition.
+    """
+
+    model: str = ""
+    adapter: str = ""
+    cache_salt: str = ""
+
+
+class BlockHasher:
+    """Turns token blocks into chained hashes.
+
+    The root hash covers the identity, every part tagged with its kind and length, so that an
+    adapter and a salt of one spelling differ. A block's hash is hash(parent hash + token bytes).
+    """
+
+    def __init__(self, function: HashFunction = xxhash.xxh3_128_digest) -> None:
+        self._function = function
+
+    def root(self, identity: PrefixIdentity) -> bytes:
+        """Parent hash of a sequence's first block."""
+        parts = bytearray()
+        for kind, value in msgspec.structs.asdict(identity).items():
+            content = value.encode("utf-8", "surrogatepass")
+            parts += kind.encode() + b"\0" + len(content).to_bytes(8, "little") + content
+        return self._function(bytes(parts))
+
+    def extend(self, parent: bytes, blocks: Iterable[bytes]) -> list[bytes]:
+        """Hashes of consecutive blocks after `parent`, each block given as packed tokens."""
+        function = self._function
+        hashes = []
+        for token_bytes in blocks:
+            parent = function(parent + token_bytes)
+            hashes.append(parent)
+        return hashes
+
+
+def pack_tokens(token_ids: list[int]) -> bytes:
+    """Token ids as little-endian unsigned 32-bit integers."""
+    packed = array("I", token_ids)
+    if sys.byteorder == "big":
+        packed.byteswap()
+    return packed.tobytes()

@@ -1,0 +1,181 @@
+"""A scheduler's hold on KV memory: pages for sequences, with prefixes shared between them.
+
+Decides nothing about who runs: it says whether something fits, and keeps every page accounted for.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from typing import TYPE_CHECKING, Protocol, TypeVar
+
+from pegainfer_core.kv.chain import BlockChain
+from pegainfer_core.kv.hashing import BlockHasher, PrefixIdentity
+from pegainfer_core.kv.pool import PageError, PagePool
+from pegainfer_core.kv.prefix_cache import PrefixCache
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+
+class PagedSequence(Protocol):
+    """What the manager reads and writes of a sequence (`pegainfer_core.engine.Sequence`)."""
+
+    token_ids: list[int]
+    num_computed: int
+    page_ids: list[int]
+    num_reserved_pages: int
+    chain: BlockChain | None
+
+
+_SequenceT = TypeVar("_SequenceT", bound=PagedSequence)
+
+
+class KvManager:
+    """Pages of one append-only group, such as the attention KV of all layers.
+
+    A reservation is a promise of pages not yet taken: what others may take is `num_available`,
+    the free and cached pages beyond all promises. A sequence within its reservation always grows.
+
+    Attributes:
+        page_tokens: Tokens in one page.
+        pool: The pages; read its counts, leave the rest to the manager.
+    """
+
+    def __init__(
+        self,
+        num_pages: int,
+        page_tokens: int,
+        *,
+        prefix_cache: bool = True,
+        model_identity: str = "",
+        hasher: BlockHasher | None = None,
+    ) -> None:
+        """Start with every page free.
+
+        Args:
+            num_pages: Pages of the memory behind the ids, the padding page 0 included.
+            page_tokens: Tokens in one page.
+            prefix_cache: Whether pages may be found again by their content.
+            model_identity: Content of the model; hashes of different models never agree.
+            hasher: The hash scheme.
+        """
+        self.page_tokens = page_tokens
+        self._cache = PrefixCache() if prefix_cache else None
+        self.pool = PagePool(num_pages, self._cache)
+        self._model_identity = model_identity
+        self._hasher = hasher or BlockHasher()
+        self._num_promised = 0
+
+    @property
+    def num_available(self) -> int:
+        """Pages that are neither used nor promised."""
+        return self.pool.num_available - self._num_promised
+
+    @property
+    def caches_prefixes(self) -> bool:
+        """Whether pages may be found again by their content."""
+        return self._cache is not None
+
+    def pages_for(self, num_tokens: int) -> int:
+        """Pages that hold so many tokens."""
+        return -(-num_tokens // self.page_tokens)
+
+    def new_chain(self, *, cache_salt: str = "", adapter: str = "") -> BlockChain | None:
+        """The chain of a new sequence, None without a prefix cache.
+
+        Args:
+            cache_salt: The client's own partition of the cache.
+            adapter: Content of the sequence's adapter, such as a digest of its weights.
+        """
+        if self._cache is None:
+            return None
+        identity = PrefixIdentity(
+            model=self._model_identity, adapter=adapter, cache_salt=cache_salt
+        )
+        return BlockChain(identity, self._hasher, self.page_tokens)
+
+    def admit(
+        self,
+        sequence: PagedSequence,
+        *,
+        reserve_tokens: int,
+        room_tokens: int,
+        use_cache: bool = True,
+    ) -> bool:
+        """Share the longest cached prefix and reserve pages for the rest, or do nothing.
+
+        Sets `page_ids` and `num_computed` to the prefix. At least the last known token is left to
+        compute, because its logits choose the next one.
+
+        Args:
+            sequence: Holds no pages.
+            reserve_tokens: Tokens, counted from the first, that are sure to get pages.
+            room_tokens: Tokens, counted likewise, for which there must be room now.
+            use_cache: Whether cached pages may stand in for computing.
+
+        Returns:
+            Whether there was room.
+        """
+        page_ids = self._match(sequence, use_cache)
+        # Users of a page use all pages before it, so idle ones are at the end.
+        num_in_use = bisect_left(page_ids, True, key=self.pool.is_cached)
+        needed = self.pages_for(max(reserve_tokens, room_tokens)) - num_in_use
+        if needed > self.num_available:
+            return False
+        self.pool.share(page_ids)
+        sequence.page_ids += page_ids
+        sequence.num_computed = len(page_ids) * self.page_tokens
+        sequence.num_reserved_pages = self.pages_for(reserve_tokens)
+        self._num_promised += self._promised(sequence)
+        return True
+
+    def grow(self, sequence: PagedSequence, num_tokens: int) -> bool:
+        """Give a sequence pages for its first `num_tokens` tokens; nothing if too few are left."""
+        missing = self.pages_for(num_tokens) - len(sequence.page_ids)
+        if missing <= 0:
+            return True
+        kept = min(missing, self._promised(sequence))
+        if missing - kept > self.num_available:
+            return False
+        self._num_promised -= kept
+        sequence.page_ids += self.pool.allocate(missing)
+        return True
+
+    def lacking_page(self, sequences: Iterable[_SequenceT]) -> list[_SequenceT]:
+        """Those whose next token has no page yet: the only ones that a decode step must `grow`."""
+        size = self.page_tokens
+        return [seq for seq in sequences if seq.num_computed == len(seq.page_ids) * size]
+
+    def commit(self, sequence: PagedSequence) -> None:
+        """Publish the pages that computed tokens fill; call when their step has completed."""
+        chain = sequence.chain
+        if chain is None or self._cache is None:
+            return
+        num_full = sequence.num_computed // self.page_tokens
+        if num_full > len(chain.blocks):
+            self._cache.publish(chain, sequence.token_ids, sequence.page_ids, num_full)
+
+    def release(self, sequence: PagedSequence) -> None:
+        """Take everything from a sequence that ended, was aborted or is preempted."""
+        self._num_promised -= self._promised(sequence)
+        sequence.num_reserved_pages = 0
+        self.pool.release(reversed(sequence.page_ids))
+        sequence.page_ids.clear()
+        sequence.num_computed = 0
+
+    def reset_prefix_cache(self) -> None:
+        """Drop cached pages that no sequence uses."""
+        self.pool.drop_cached()
+
+    def _match(self, sequence: PagedSequence, use_cache: bool) -> list[int]:
+        if sequence.page_ids:
+            raise PageError("a sequence that holds pages was admitted again")
+        chain = sequence.chain
+        if chain is None or self._cache is None:
+            return []
+        num_needless = len(sequence.token_ids) - 1 if use_cache else 0
+        self._cache.match(chain, sequence.token_ids, num_needless // self.page_tokens)
+        return [block.page_ids[0] for block in chain.blocks]
+
+    def _promised(self, sequence: PagedSequence) -> int:
+        return max(sequence.num_reserved_pages - len(sequence.page_ids), 0)

@@ -1,0 +1,154 @@
+"""Ids of KV pages: who may use which, and which idle page is given up first.
+
+Owns no memory and knows nothing of tokens: what a page holds is its keeper's business.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+PADDING_PAGE = 0
+"""Rows that only fill up a batch write here; it is never handed out."""
+
+
+class PageError(RuntimeError):
+    """A page was released too often, or taken where none was left: a bug in the caller."""
+
+
+class PageKeeper(Protocol):
+    """Remembers what pages hold, so that idle ones can be used again."""
+
+    def keeps(self, page_id: int) -> bool:
+        """Say whether a page whose last user let go is worth keeping."""
+        ...
+
+    def forget(self, page_id: int) -> None:
+        """Learn that a kept page is about to be overwritten."""
+        ...
+
+
+class PagePool:
+    """Pages 1 .. num_pages - 1, each free, active (used by someone) or cached (idle, kept).
+
+    free + used + cached = total at any time, and every method costs O(pages touched). Cached pages
+    are given up in the order in which they became idle, so whoever releases a sequence's pages
+    last to first keeps the rule that a page goes before the pages it builds on.
+
+    Attributes:
+        num_total: Pages that can be handed out; the padding page is not among them.
+        num_evicted: Cached pages given up for new owners so far.
+    """
+
+    def __init__(self, num_pages: int, keeper: PageKeeper | None = None) -> None:
+        """Start with every page free.
+
+        Args:
+            num_pages: Pages of the memory behind the ids, the padding page included.
+            keeper: Decides which idle pages stay cached; None keeps none.
+
+        Raises:
+            ValueError: There is no page beside the padding page.
+        """
+        if num_pages < 2:
+            raise ValueError(f"num_pages must be at least 2 (one is padding), not {num_pages}")
+        self.num_total = num_pages - 1
+        self.num_evicted = 0
+        self._keeper = keeper
+        self._num_users = [0] * num_pages
+        self._free = list(range(num_pages - 1, PADDING_PAGE, -1))
+        # Oldest first. A plain dict would get slow at its front after many removals.
+        self._cached: OrderedDict[int, None] = OrderedDict()
+
+    @property
+    def num_free(self) -> int:
+        """Pages that hold nothing of use."""
+        return len(self._free)
+
+    @property
+    def num_cached(self) -> int:
+        """Idle pages that can be used again or given up."""
+        return len(self._cached)
+
+    @property
+    def num_used(self) -> int:
+        """Pages with at least one user."""
+        return self.num_total - len(self._free) - len(self._cached)
+
+    @property
+    def num_available(self) -> int:
+        """Pages that `allocate` could hand out now."""
+        return len(self._free) + len(self._cached)
+
+    def num_users(self, page_id: int) -> int:
+        """Users of a page."""
+        return self._num_users[page_id]
+
+    def is_cached(self, page_id: int) -> bool:
+        """Whether a page is idle and kept."""
+        return page_id in self._cached
+
+    def allocate(self, count: int) -> list[int]:
+        """Hand out pages with one user each, giving up cached ones when the free ones run out.
+
+        Raises:
+            PageError: Fewer than `count` pages are available; nothing was taken.
+        """
+        if count > self.num_available:
+            raise PageError(f"{count} pages were asked for, {self.num_available} are available")
+        while len(self._free) < count:
+            self._evict()
+            self.num_evicted += 1
+        first = len(self._free) - count
+        page_ids = self._free[first:]
+        del self._free[first:]
+        for page_id in page_ids:
+            self._num_users[page_id] = 1
+        return page_ids
+
+    def share(self, page_ids: Iterable[int]) -> None:
+        """Add a user to active or cached pages.
+
+        Raises:
+            PageError: A page is free; what it held is gone.
+        """
+        for page_id in page_ids:
+            if self._num_users[page_id] == 0:
+                if page_id not in self._cached:
+                    raise PageError(f"page {page_id} is free and cannot be shared")
+                del self._cached[page_id]
+            self._num_users[page_id] += 1
+
+    def release(self, page_ids: Iterable[int]) -> None:
+        """Take a user off each page; pages left idle become cached or free.
+
+        Raises:
+            PageError: A page has no user.
+        """
+        for page_id in page_ids:
+            num_users = self._num_users[page_id] - 1
+            if num_users < 0:
+                raise PageError(f"page {page_id} was released but has no user")
+            self._num_users[page_id] = num_users
+            if num_users == 0:
+                self._retire(page_id)
+
+    def drop_cached(self) -> None:
+        """Turn every cached page into a free one."""
+        while self._cached:
+            self._evict()
+
+    def _retire(self, page_id: int) -> None:
+        if self._keeper is not None and self._keeper.keeps(page_id):
+            self._cached[page_id] = None
+        else:
+            self._free.append(page_id)
+
+    def _evict(self) -> None:
+        page_id, _ = self._cached.popitem(last=False)
+        if self._keeper is not None:
+            self._keeper.forget(page_id)
+        self._free.append(page_id)

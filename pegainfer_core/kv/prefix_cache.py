@@ -1,0 +1,107 @@
+"""Finds pages that already hold a sequence's first tokens.
+
+An index from content to page ids; who uses the pages is the pool's business.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pegainfer_core.kv.chain import Block
+
+if TYPE_CHECKING:
+    from pegainfer_core.kv.chain import BlockChain
+    from pegainfer_core.kv.hashing import PrefixIdentity
+
+_MATCH_STRIDE_BLOCKS = 64
+
+
+class PrefixCache:
+    """The tree of published blocks; a `PageKeeper`.
+
+    A block never outlives its parent: pages are released last to first, so a cached page's
+    children are always given up before it, and a user of a child uses a copy of the parent too.
+
+    Further groups of state (snapshots at page borders for recurrent layers) attach to the same
+    blocks: a hit is then cut to the longest match that every group has.
+    """
+
+    def __init__(self) -> None:
+        self._by_hash: dict[bytes, Block] = {}
+        self._by_page: dict[int, Block] = {}
+
+    def __len__(self) -> int:
+        """Blocks that can be matched."""
+        return len(self._by_hash)
+
+    def match(self, chain: BlockChain, token_ids: list[int], max_blocks: int) -> None:
+        """Set `chain.blocks` to the longest published prefix of at most `max_blocks` blocks.
+
+        A chain that matched before starts from what is left of that. Hashes only as far as the
+        match goes (in strides), so a prompt that nobody has seen costs next to nothing here.
+        """
+        blocks = chain.blocks
+        chain.closed = False
+        del blocks[max_blocks:]
+        while blocks and not blocks[-1].page_ids:
+            blocks.pop()
+        parent = chain.tip
+        for index in range(len(blocks), max_blocks):
+            if index == len(chain.hashes):
+                chain.extend(token_ids, min(index + _MATCH_STRIDE_BLOCKS, max_blocks))
+            block = self._by_hash.get(chain.hashes[index])
+            if block is None or not block.holds(parent, chain.token_bytes[index]):
+                break
+            blocks.append(block)
+            parent = block
+
+    def publish(
+        self, chain: BlockChain, token_ids: list[int], page_ids: list[int], num_blocks: int
+    ) -> None:
+        """Make the first `num_blocks` blocks of a sequence matchable.
+
+        Call only when the step that filled their pages has completed.
+        """
+        if chain.closed:
+            return
+        chain.extend(token_ids, num_blocks)
+        for index in range(len(chain.blocks), num_blocks):
+            block = self._enter(chain, index, chain.tip, page_ids[index])
+            if block is None:
+                chain.closed = True
+                return
+            chain.blocks.append(block)
+
+    def keeps(self, page_id: int) -> bool:
+        """Keep a page that is the last to hold a published block."""
+        block = self._by_page.get(page_id)
+        if block is None:
+            return False
+        if len(block.page_ids) == 1:
+            return True
+        block.page_ids.remove(page_id)
+        del self._by_page[page_id]
+        return False
+
+    def forget(self, page_id: int) -> None:
+        """Take a kept page's block out of the index."""
+        block = self._by_page.pop(page_id)
+        block.page_ids.clear()
+        del self._by_hash[block.block_hash]
+
+    def _enter(
+        self, chain: BlockChain, index: int, parent: Block | PrefixIdentity, page_id: int
+    ) -> Block | None:
+        block_hash, token_bytes = chain.hashes[index], chain.token_bytes[index]
+        block = self._by_hash.get(block_hash)
+        if block is None:
+            block = Block(block_hash, parent, token_bytes, page_id)
+            self._by_hash[block_hash] = block
+        elif block.holds(parent, token_bytes):
+            # Two requests computed the same tokens at once. Both keep their own page, so that page
+            # tables only ever grow; the first that falls idle while the other is used is freed.
+            block.page_ids.append(page_id)
+        else:
+            return None
+        self._by_page[page_id] = block
+        return block

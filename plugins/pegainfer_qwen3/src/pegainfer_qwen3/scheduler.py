@@ -1,0 +1,148 @@
+"""Qwen3's scheduler: continuous batching with chunked prefill over paged KV.
+
+Composes core's parts for a model whose only state is append-only KV. Knows nothing of weights or
+devices: the runner does.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Literal
+
+from pegainfer_core.contract import EngineMetrics
+from pegainfer_core.engine import (
+    Admission,
+    Row,
+    RunningSet,
+    Sequence,
+    SlotPool,
+    StepPlan,
+    WaitingQueue,
+    deliver,
+    make_room,
+    plan_chunks,
+)
+
+if TYPE_CHECKING:
+    from pegainfer_core.contract import GenerateRequest, ServePlan
+    from pegainfer_core.engine import Ledger, ModelRunner, RowResult
+    from pegainfer_core.kv import KvManager
+
+
+class Qwen3Scheduler:
+    """Implements `pegainfer_core.engine.Scheduler`."""
+
+    def __init__(
+        self,
+        runner: ModelRunner,
+        kv: KvManager,
+        plan: ServePlan,
+        kv_reserve: Literal["on-demand", "worst-case"] = "on-demand",
+    ) -> None:
+        """Start idle, with the runner's KV pages; the runner is closed with the scheduler."""
+        self._runner = runner
+        self._kv = kv
+        self._max_prefill_tokens = plan.max_prefill_tokens
+        self._admission = Admission(plan, kv, kv_reserve)
+        self._waiting = WaitingQueue()
+        self._running = RunningSet()
+        self._slots = SlotPool(plan.max_num_seqs)
+        self._num_preemptions = 0
+
+    def submit(self, request: GenerateRequest, ledger: Ledger) -> None:
+        """Queue a request, or reject what can never be served."""
+        accepted = self._admission.accept(request)
+        if isinstance(accepted, Sequence):
+            self._waiting.push(accepted)
+        else:
+            ledger.reject(request.request_id, accepted)
+
+    def abort(self, request_id: int, ledger: Ledger) -> None:
+        """End a request wherever it is; unknown and ended ones are ignored."""
+        running = self._running.get(request_id)
+        if running is not None:
+            self._leave(running)
+        elif self._waiting.remove(request_id) is None:
+            return
+        ledger.abort(request_id)
+
+    def has_work(self) -> bool:
+        """Whether any request waits or runs."""
+        return bool(self._waiting or self._running)
+
+    def step(self, ledger: Ledger) -> None:
+        """Plan a step, compute it, and take over its results."""
+        plan = self._plan()
+        for row in plan.rows:
+            self._admission.announce(row.sequence, ledger)
+        results = self._runner.execute(plan)
+        for row, result in zip(plan.rows, results, strict=True):
+            self._commit(row, result, ledger)
+
+    def reset_prefix_cache(self) -> None:
+        """Drop cached pages that no live request uses."""
+        self._kv.reset_prefix_cache()
+
+    def metrics(self) -> EngineMetrics:
+        """Gauges of now and counters since start."""
+        pool = self._kv.pool
+        return EngineMetrics(
+            num_running=len(self._running),
+            num_waiting=len(self._waiting),
+            kv_total_pages=pool.num_total,
+            kv_used_pages=pool.num_used,
+            kv_cached_pages=pool.num_cached,
+            prefix_query_tokens=self._admission.prefix_query_tokens,
+            prefix_hit_tokens=self._admission.prefix_hit_tokens,
+            num_preemptions=self._num_preemptions,
+            num_evicted_pages=pool.num_evicted,
+        )
+
+    def close(self) -> None:
+        """Release the model and its memory."""
+        self._runner.close()
+
+    def _plan(self) -> StepPlan:
+        """Every decoding row, with pages for its token; then chunks of prompts."""
+        decoding = [sequence for sequence in self._running if sequence.decodes]
+        num_preemptions = self._num_preemptions
+        for sequence in self._kv.lacking_page(decoding):
+            if sequence.slot >= 0:  # else it went a moment ago, for one before it
+                num_tokens = sequence.num_computed + 1
+                make_room(sequence, num_tokens, self._kv, self._running, self._preempt)
+        prefilling = [sequence for sequence in self._running if not sequence.decodes]
+        if self._num_preemptions == num_preemptions:
+            prefilling += self._admit()
+            prefilling.sort(key=lambda sequence: sequence.rank)
+        rows = [Row(seq, seq.num_computed, 1, True) for seq in decoding if seq.slot >= 0]
+        chunks = plan_chunks(prefilling, self._max_prefill_tokens, self._kv)
+        return StepPlan(rows + chunks, num_decode=len(rows))
+
+    def _admit(self) -> list[Sequence]:
+        admitted = []
+        while self._slots and (sequence := self._waiting.peek()) is not None:
+            if not self._admission.start(sequence):
+                break
+            self._waiting.pop()
+            sequence.slot = self._slots.take()
+            self._running.add(sequence)
+            admitted.append(sequence)
+        return admitted
+
+    def _commit(self, row: Row, result: RowResult, ledger: Ledger) -> None:
+        sequence = row.sequence
+        sequence.num_computed += row.num_tokens
+        self._kv.commit(sequence)
+        if deliver(sequence, result, ledger) is not None:
+            self._leave(sequence)
+
+    def _preempt(self, sequence: Sequence) -> None:
+        self._leave(sequence)
+        sequence.preempted()
+        self._num_preemptions += 1
+        self._waiting.push(sequence)
+
+    def _leave(self, sequence: Sequence) -> None:
+        self._running.remove(sequence)
+        self._kv.release(sequence)
+        self._slots.give_back(sequence.slot)
+        sequence.slot = -1
