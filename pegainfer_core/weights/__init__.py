@@ -4,6 +4,9 @@ The names for config and folder are light; those that hold tensors import NumPy 
 because plugin discovery reads configs and must not pay for it.
 """
 
+from importlib import import_module
+from typing import TYPE_CHECKING
+
 from pegainfer_core.weights.config import (
     FloatType,
     checkpoint_dtype,
@@ -17,13 +20,33 @@ from pegainfer_core.weights.errors import ConfigError
 from pegainfer_core.weights.field import bool_field, float_field, int_field, object_field
 from pegainfer_core.weights.model_dir import hub_cache_dir, resolve_model_dir
 from pegainfer_core.weights.rope import RopeConfig, rope_config
+from pegainfer_core.weights.spec import TensorKind, TensorSpec, TensorSpecs
+
+if TYPE_CHECKING:
+    from pegainfer_core.weights.checkpoint import Checkpoint
+    from pegainfer_core.weights.dummy import DummyCheckpoint, write_dummy
+    from pegainfer_core.weights.float_convert import FloatArray, round_floats
+    from pegainfer_core.weights.loader import ParameterLoader, Progress
+    from pegainfer_core.weights.source import ArraySource, TensorSource, compute_dtype
+    from pegainfer_core.weights.writer import write_safetensors
 
 __all__ = [
+    "ArraySource",
+    "Checkpoint",
     "ConfigError",
+    "DummyCheckpoint",
+    "FloatArray",
     "FloatType",
+    "ParameterLoader",
+    "Progress",
     "RopeConfig",
+    "TensorKind",
+    "TensorSource",
+    "TensorSpec",
+    "TensorSpecs",
     "bool_field",
     "checkpoint_dtype",
+    "compute_dtype",
     "eos_token_ids",
     "float_field",
     "hub_cache_dir",
@@ -34,5 +57,28 @@ __all__ = [
     "refuse_quantization",
     "resolve_model_dir",
     "rope_config",
+    "round_floats",
     "text_config",
+    "write_dummy",
+    "write_safetensors",
 ]
+
+_NEED_NUMPY = {
+    "Checkpoint": "checkpoint",
+    "DummyCheckpoint": "dummy",
+    "write_dummy": "dummy",
+    "FloatArray": "float_convert",
+    "round_floats": "float_convert",
+    "ParameterLoader": "loader",
+    "Progress": "loader",
+    "ArraySource": "source",
+    "TensorSource": "source",
+    "compute_dtype": "source",
+    "write_safetensors": "writer",
+}
+
+
+def __getattr__(name: str) -> object:
+    if name in _NEED_NUMPY:
+        return getattr(import_module(f"{__name__}.{_NEED_NUMPY[name]}"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -13,6 +13,7 @@ from pegainfer_core.weights.field import object_field
 from pegainfer_core.weights.json_file import read_json_object
 
 __all__ = [
+    "FLOAT_TYPES",
     "FloatType",
     "checkpoint_dtype",
     "eos_token_ids",
@@ -23,6 +24,7 @@ __all__ = [
 ]
 
 FloatType = Literal["bfloat16", "float16", "float32"]
+FLOAT_TYPES: Final[tuple[FloatType, ...]] = ("bfloat16", "float16", "float32")
 
 _FLOAT_TYPES: Final[Mapping[str, FloatType]] = {
     "bfloat16": "bfloat16",

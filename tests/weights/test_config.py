@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pegainfer_core import weights
 from pegainfer_core.weights import (
     ConfigError,
     bool_field,
@@ -183,3 +184,10 @@ def test_config_side_imports_nothing_heavy() -> None:
         "weights.rope_config({'rope_theta': 1e6}, 128).inverse_frequencies()\n"
     )
     subprocess.run([sys.executable, "-c", script], check=True)
+
+
+def test_every_public_name_resolves() -> None:
+    for name in weights.__all__:
+        assert getattr(weights, name) is not None
+    with pytest.raises(AttributeError, match="no attribute 'nothing'"):
+        _ = weights.nothing
