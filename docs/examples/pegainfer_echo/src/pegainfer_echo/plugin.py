@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from msgspec import Meta
@@ -12,7 +13,6 @@ from pegainfer_core.weights import ConfigError, load_config
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from pathlib import Path
 
     from pegainfer_core.contract import EngineHandle, LaunchContext
     from pegainfer_core.plugin import ConfigDict, ModelFamily
@@ -43,7 +43,7 @@ class EchoOptions(FamilyOptions):
         str | None, Meta(description="answer with this text's UTF-8 bytes instead of the prompt")
     ] = None
     echo_fail_after: Annotated[
-        int | None, Meta(ge=1, description="raise inside this step (to rehearse engine faults)")
+        int | None, Meta(description="raise inside this step (to rehearse engine faults)")
     ] = None
 
 
@@ -64,7 +64,7 @@ class EchoFamily:
 
     def plan(self, context: LaunchContext) -> ServePlan:
         """Take sizes from config.json, bounded by --max-model-len."""
-        config = load_config(context.model_dir)
+        config = load_config(Path(context.model_dir))
         vocab_size = config.get("vocab_size", 1024)
         limit = config.get("max_position_embeddings", 4096)
         if not isinstance(vocab_size, int) or not isinstance(limit, int):
