@@ -1,0 +1,66 @@
+"""The seam between model code and the machine it runs on.
+
+Model code is written once against `Ops`, on `Tensor`s, in a `Workspace`, for the rows of a `Batch`.
+`DType` and `KvLayout` are light; the other names import NumPy when first used, because plans are
+made in processes that must not pay for it.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+from pegainfer_core.backend.dtype import DType
+from pegainfer_core.backend.kv_layout import KvLayout
+
+if TYPE_CHECKING:
+    from pegainfer_core.backend.base import Backend
+    from pegainfer_core.backend.batch import Batch
+    from pegainfer_core.backend.decoder import AttentionShape, AttentionWeights, MlpWeights
+    from pegainfer_core.backend.kv_pool import KvPool
+    from pegainfer_core.backend.metadata import StepMetadata
+    from pegainfer_core.backend.numpy import NumpyBackend
+    from pegainfer_core.backend.ops import Ops
+    from pegainfer_core.backend.rope import RopeTable, rope_tables
+    from pegainfer_core.backend.tensor import Tensor
+    from pegainfer_core.backend.workspace import Workspace, WorkspaceError
+
+__all__ = [
+    "AttentionShape",
+    "AttentionWeights",
+    "Backend",
+    "Batch",
+    "DType",
+    "KvLayout",
+    "KvPool",
+    "MlpWeights",
+    "NumpyBackend",
+    "Ops",
+    "RopeTable",
+    "StepMetadata",
+    "Tensor",
+    "Workspace",
+    "WorkspaceError",
+    "rope_tables",
+]
+
+_MODULES = {
+    "AttentionShape": "decoder",
+    "AttentionWeights": "decoder",
+    "Backend": "base",
+    "Batch": "batch",
+    "KvPool": "kv_pool",
+    "MlpWeights": "decoder",
+    "NumpyBackend": "numpy",
+    "Ops": "ops",
+    "RopeTable": "rope",
+    "StepMetadata": "metadata",
+    "Tensor": "tensor",
+    "Workspace": "workspace",
+    "WorkspaceError": "workspace",
+    "rope_tables": "rope",
+}
+
+
+def __getattr__(name: str) -> object:
+    if name not in _MODULES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)

@@ -1,0 +1,88 @@
+"""What a backend is: memory, transfers, and its ops."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import TYPE_CHECKING
+
+from pegainfer_core.backend.kv_pool import KvPool
+from pegainfer_core.backend.rope import RopeTable, rope_tables
+from pegainfer_core.backend.workspace import Workspace
+from pegainfer_core.weights import round_floats
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from pegainfer_core.backend.batch import Batch
+    from pegainfer_core.backend.dtype import DType
+    from pegainfer_core.backend.kv_layout import KvLayout
+    from pegainfer_core.backend.metadata import StepMetadata
+    from pegainfer_core.backend.ops import Ops
+    from pegainfer_core.backend.tensor import Tensor
+    from pegainfer_core.weights import FloatType, RopeConfig
+
+
+class Backend(ABC):
+    """A place where models run. Belongs to the thread that made it.
+
+    Attributes:
+        name: "numpy" or "cuda".
+        ops: What model code calls.
+    """
+
+    name: str
+    ops: Ops
+
+    @abstractmethod
+    def compute_dtype(self, stored: FloatType) -> DType:
+        """The type in which a checkpoint of this type is computed here."""
+
+    @abstractmethod
+    def empty(self, shape: tuple[int, ...], dtype: DType) -> Tensor:
+        """An uninitialised tensor for parameters and activations."""
+
+    @abstractmethod
+    def kv_pages(self, shape: tuple[int, ...], dtype: DType) -> Tensor:
+        """A zeroed tensor for KV pages, which hold values densely."""
+
+    @abstractmethod
+    def adopt(self, values: NDArray[np.float32], dtype: DType) -> Tensor:
+        """A tensor with these values, each of which `dtype` can represent.
+
+        Args:
+            values: C-contiguous; belongs to the backend from now on.
+            dtype: Type of the tensor.
+        """
+
+    @abstractmethod
+    def to_host(self, tensor: Tensor, count: int) -> NDArray[np.float32]:
+        """The first `count` rows as float32; may be a view that the next step overwrites."""
+
+    @abstractmethod
+    def upload(self, metadata: StepMetadata) -> Batch:
+        """Make a finished step's metadata known to the ops."""
+
+    @abstractmethod
+    def copy_pages(self, kv: KvPool, sources: list[int], targets: list[int]) -> None:
+        """Copy whole pages; sources and targets are parallel and do not overlap."""
+
+    @abstractmethod
+    def clear_pages(self, kv: KvPool) -> None:
+        """Fill every page with zeros."""
+
+    def workspace(self, max_tokens: int, max_context_tokens: int) -> Workspace:
+        """A new arena of step buffers."""
+        return Workspace(self.empty, max_tokens, max_context_tokens)
+
+    def kv_pool(self, layout: KvLayout, num_pages: int) -> KvPool:
+        """`num_pages` pages that requests can use (ids 1 to `num_pages`), plus the padding page."""
+        shape = (num_pages + 1, *layout.page_shape)
+        return KvPool(layout, self.kv_pages(shape, layout.dtype))
+
+    def rope_table(self, rope: RopeConfig, max_positions: int, dtype: DType) -> RopeTable:
+        """Tables for positions 0 to `max_positions` - 1, narrowed to `dtype` at the end."""
+        cos, sin = rope_tables(rope, max_positions)
+        for table in (cos, sin):
+            round_floats(table, dtype.value)
+        return RopeTable(self.adopt(cos, dtype), self.adopt(sin, dtype))

@@ -1,0 +1,171 @@
+"""Paged attention on NumPy: rows one after another, each on dense copies of its keys and values."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, cast
+
+import numpy as np
+
+from pegainfer_core.backend.dtype import DType
+from pegainfer_core.backend.numpy.arrays import (
+    bfloat16_bits,
+    floats,
+    stored_pages,
+    widen_bfloat16,
+)
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from pegainfer_core.backend.decoder import AttentionShape
+    from pegainfer_core.backend.kv_pool import KvPool
+    from pegainfer_core.backend.numpy.arrays import FloatArray
+    from pegainfer_core.backend.numpy.numpy_batch import NumpyBatch, RowSpan
+    from pegainfer_core.backend.workspace import Workspace
+
+_MAX_SCORES = 1 << 22
+"""Most scores held at once (16 MiB): longer prefills go through in tiles of queries."""
+
+_MAX_GROUP_BY_VECTOR = 4
+"""Up to this many query heads a key head, matrix-vector products beat one skinny matrix product."""
+
+
+def write_kv(batch: NumpyBatch, values: FloatArray, kv: KvPool, layer: int) -> None:
+    """Store keys and values of the step's tokens.
+
+    Args:
+        batch: The step.
+        values: [T, 2 * kv_width]: keys, then values, already of the pages' type.
+        kv: The pages.
+        layer: Index in the pages.
+    """
+    layout = kv.layout
+    stored = values.reshape(len(values), 2, layout.num_kv_heads, layout.head_dim)
+    stored_pages(kv)[batch.slot_pages, layer, :, batch.slot_offsets] = (
+        bfloat16_bits(stored) if layout.dtype is DType.BFLOAT16 else stored
+    )
+
+
+def attend_rows(
+    batch: NumpyBatch,
+    queries: FloatArray,
+    shape: AttentionShape,
+    kv: KvPool,
+    layer: int,
+    out: FloatArray,
+    workspace: Workspace,
+) -> None:
+    """Attention of every row over its own context.
+
+    Args:
+        batch: The step.
+        queries: [T, query_width].
+        shape: Of the attention.
+        kv: The pages.
+        layer: Index in the pages.
+        out: [T, query_width], not rounded here.
+        workspace: For the dense copies.
+    """
+    for row in batch.rows:
+        keys = _gather(kv, row, 2 * layer, "context_keys", workspace)
+        values = _gather(kv, row, 2 * layer + 1, "context_values", workspace)
+        row_queries, row_out = queries[row.first : row.end], out[row.first : row.end]
+        if row.end - row.first == 1:
+            _attend_token(row_queries[0], keys, values, shape, row_out[0])
+        else:
+            _attend_chunk(row_queries, keys, values, shape, row_out)
+
+
+def _gather(kv: KvPool, row: RowSpan, plane: int, name: str, workspace: Workspace) -> FloatArray:
+    """Keys or values of a row's context in one layer: [context, kv_heads, head_dim] float32.
+
+    Only the context itself is returned, so that what lies behind it in the last page (stale, or
+    poison in a test) cannot reach a result.
+    """
+    layout = kv.layout
+    page_values = layout.page_tokens * layout.num_kv_heads * layout.head_dim
+    planes = stored_pages(kv).reshape(-1, page_values)
+    indices = row.pages * (2 * layout.num_layers) + plane
+    width = layout.num_kv_heads * layout.head_dim
+    capacity = layout.pages_for(workspace.max_context_tokens) * layout.page_tokens
+    dense = floats(workspace.buffer(name, width, DType.FLOAT32, capacity))
+    stored = dense.reshape(-1)[: len(indices) * page_values].reshape(len(indices), page_values)
+    if layout.dtype is DType.BFLOAT16:
+        packed = workspace.buffer("context_bits", width, DType.FLOAT32, (capacity + 1) // 2)
+        bits = floats(packed).view(np.uint16).reshape(-1)[: stored.size].reshape(stored.shape)
+        np.take(planes, indices, axis=0, out=bits, mode="clip")
+        widen_bfloat16(cast("NDArray[np.uint16]", bits), stored)
+    else:
+        np.take(planes, indices, axis=0, out=stored, mode="clip")
+    return dense[: row.context].reshape(row.context, layout.num_kv_heads, layout.head_dim)
+
+
+def _attend_token(
+    query: FloatArray, keys: FloatArray, values: FloatArray, shape: AttentionShape, out: FloatArray
+) -> None:
+    """One query token, [query_width], which sees the whole context."""
+    group = shape.num_heads // shape.num_kv_heads
+    if group > _MAX_GROUP_BY_VECTOR:
+        _attend_chunk(query[None], keys, values, shape, out[None])
+        return
+    heads = query.reshape(shape.num_kv_heads, group, shape.head_dim) * np.float32(shape.scale)
+    results = out.reshape(shape.num_kv_heads, group, shape.head_dim)
+    keys_by_head = keys.transpose(1, 0, 2)
+    values_by_head = values.transpose(1, 0, 2)
+    scores = np.empty((group, shape.num_kv_heads, len(keys)), np.float32)
+    for member in range(group):
+        np.matmul(keys_by_head, heads[:, member, :, None], out=scores[member, :, :, None])
+    total = _exponentiate(scores)
+    for member in range(group):
+        weighted = np.matmul(scores[member, :, None], values_by_head)
+        np.divide(weighted[:, 0], total[member], out=results[:, member])
+
+
+def _attend_chunk(
+    queries: FloatArray,
+    keys: FloatArray,
+    values: FloatArray,
+    shape: AttentionShape,
+    out: FloatArray,
+) -> None:
+    """Consecutive query tokens, [n, query_width], the last of which sees the whole context."""
+    count, context = len(queries), len(keys)
+    tile = max(_MAX_SCORES // (shape.num_heads * context), 1)
+    for first in range(0, count, tile):
+        end = min(first + tile, count)
+        seen = context - count + end
+        _attend_tile(queries[first:end], keys[:seen], values[:seen], shape, out[first:end])
+
+
+def _attend_tile(
+    queries: FloatArray,
+    keys: FloatArray,
+    values: FloatArray,
+    shape: AttentionShape,
+    out: FloatArray,
+) -> None:
+    count, context = len(queries), len(keys)
+    kv_heads, head_dim = shape.num_kv_heads, shape.head_dim
+    group = shape.num_heads // kv_heads
+    # [kv head, query head of its group, token]: every product below is one matrix a kv head.
+    by_head = queries.reshape(count, kv_heads, group, head_dim).transpose(1, 2, 0, 3)
+    scaled = np.multiply(by_head, np.float32(shape.scale), order="C")
+    stacked = scaled.reshape(kv_heads, group * count, head_dim)
+    scores = np.matmul(stacked, keys.transpose(1, 2, 0))
+    if count > 1:
+        # The last `count` positions are the queries' own: query i sees i + 1 of them.
+        own = scores.reshape(kv_heads, group, count, context)[..., context - count :]
+        own[..., np.triu(np.ones((count, count), np.bool_), 1)] = -np.inf
+    total = _exponentiate(scores)
+    weighted = np.matmul(scores, values.transpose(1, 0, 2))
+    weighted /= total
+    results = out.reshape(count, kv_heads, group, head_dim)
+    results[...] = weighted.reshape(kv_heads, group, count, head_dim).transpose(2, 0, 1, 3)
+
+
+def _exponentiate(scores: FloatArray) -> FloatArray:
+    """Turn scores into unnormalised probabilities in place; returns their sums, last axis kept."""
+    scores -= scores.max(axis=-1, keepdims=True)
+    np.exp(scores, out=scores)
+    total: FloatArray = scores.sum(axis=-1, keepdims=True)
+    return total

@@ -1,0 +1,67 @@
+"""The NumPy backend: host memory, no transfers."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from pegainfer_core.backend.base import Backend
+from pegainfer_core.backend.dtype import DType
+from pegainfer_core.backend.numpy.arrays import floats, stored_pages
+from pegainfer_core.backend.numpy.numpy_batch import NumpyBatch
+from pegainfer_core.backend.numpy.numpy_ops import NumpyOps
+from pegainfer_core.backend.tensor import Tensor
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from pegainfer_core.backend.kv_pool import KvPool
+    from pegainfer_core.backend.metadata import StepMetadata
+    from pegainfer_core.weights import FloatType
+
+
+class NumpyBackend(Backend):
+    """Runs models on the host's cores, without a GPU or a compiler."""
+
+    name = "numpy"
+
+    def __init__(self) -> None:
+        self.ops = NumpyOps()
+
+    def compute_dtype(self, stored: FloatType) -> DType:
+        """As stored, but float16 computes in float32, which holds its values and never overflows.
+
+        A float16 checkpoint thus answers as its float32 copy does.
+        """
+        return DType.BFLOAT16 if stored == "bfloat16" else DType.FLOAT32
+
+    def empty(self, shape: tuple[int, ...], dtype: DType) -> Tensor:
+        """Float32, whatever the type."""
+        return Tensor(shape, dtype, np.empty(shape, np.float32))
+
+    def kv_pages(self, shape: tuple[int, ...], dtype: DType) -> Tensor:
+        """Zeroed: uint16 bits for bfloat16, else float32. The system gives memory on first use."""
+        held = np.uint16 if dtype is DType.BFLOAT16 else np.float32
+        return Tensor(shape, dtype, np.zeros(shape, held))
+
+    def adopt(self, values: NDArray[np.float32], dtype: DType) -> Tensor:
+        """The array itself."""
+        return Tensor(values.shape, dtype, values)
+
+    def to_host(self, tensor: Tensor, count: int) -> NDArray[np.float32]:
+        """A view."""
+        return floats(tensor)[:count]
+
+    def upload(self, metadata: StepMetadata) -> NumpyBatch:
+        """Nothing to copy; derives what the ops need."""
+        return NumpyBatch(metadata)
+
+    def copy_pages(self, kv: KvPool, sources: list[int], targets: list[int]) -> None:
+        """Copy whole pages."""
+        pages = stored_pages(kv)
+        pages[targets] = pages[sources]
+
+    def clear_pages(self, kv: KvPool) -> None:
+        """Fill every page with zeros; touches all of the pool's memory."""
+        stored_pages(kv).fill(0)

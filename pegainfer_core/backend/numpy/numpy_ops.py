@@ -1,0 +1,135 @@
+"""The primitive ops on NumPy. The wide ops are the base class's compositions of these."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, cast
+
+import numpy as np
+
+from pegainfer_core.backend.numpy.arrays import floats, round_to
+from pegainfer_core.backend.numpy.attention import attend_rows, write_kv
+from pegainfer_core.backend.numpy.numpy_batch import NumpyBatch
+from pegainfer_core.backend.ops import Ops
+
+if TYPE_CHECKING:
+    from pegainfer_core.backend.batch import Batch
+    from pegainfer_core.backend.decoder import AttentionShape
+    from pegainfer_core.backend.dtype import DType
+    from pegainfer_core.backend.kv_pool import KvPool
+    from pegainfer_core.backend.numpy.arrays import FloatArray
+    from pegainfer_core.backend.rope import RopeTable
+    from pegainfer_core.backend.tensor import Tensor
+    from pegainfer_core.backend.workspace import Workspace
+
+
+class NumpyOps(Ops):
+    """Reference and CPU backend: every other backend's ops are compared with these."""
+
+    def embed(self, batch: Batch, table: Tensor, hidden: Tensor) -> None:
+        """See `Ops.embed`."""
+        token_ids = cast(NumpyBatch, batch).token_ids
+        np.take(floats(table), token_ids, axis=0, out=floats(hidden)[: batch.num_tokens])
+
+    def take_logit_tokens(
+        self, batch: Batch, first: int, count: int, x: Tensor, out: Tensor
+    ) -> None:
+        """See `Ops.take_logit_tokens`."""
+        tokens = batch.metadata.logit_tokens[first : first + count]
+        np.take(floats(x), tokens, axis=0, out=floats(out)[:count])
+
+    def rms_norm(self, count: int, x: Tensor, weight: Tensor, eps: float, out: Tensor) -> None:
+        """See `Ops.rms_norm`."""
+        _normalise(floats(x)[:count], floats(weight), eps, floats(out)[:count], out.dtype)
+
+    def linear(self, count: int, x: Tensor, weight: Tensor, out: Tensor) -> None:
+        """See `Ops.linear`."""
+        rows, matrix, result = floats(x)[:count], floats(weight), floats(out)[:count]
+        if count == 1:
+            # Matrix times vector reads the matrix once, in order, at the speed of memory.
+            np.dot(matrix, rows[0], out=result[0])
+        else:
+            np.matmul(rows, matrix.T, out=result)
+        round_to(result, out.dtype)
+
+    def head_norm(
+        self, count: int, x: Tensor, first: int, num_heads: int, weight: Tensor, eps: float
+    ) -> None:
+        """See `Ops.head_norm`."""
+        head_dim = weight.width
+        columns = floats(x)[:count, first * head_dim : (first + num_heads) * head_dim]
+        heads = columns.reshape(count, num_heads, head_dim)
+        normed = np.empty(heads.shape, np.float32)
+        _normalise(heads, floats(weight), eps, normed, x.dtype)
+        heads[...] = normed
+
+    def rope(
+        self, batch: Batch, x: Tensor, num_heads: int, head_dim: int, table: RopeTable
+    ) -> None:
+        """See `Ops.rope`."""
+        count = batch.num_tokens
+        cos, sin = cast(NumpyBatch, batch).cos_sin(table)
+        heads = floats(x)[:count, : num_heads * head_dim].reshape(count, num_heads, head_dim)
+        half = table.cos.width
+        low, high = heads[..., :half], heads[..., half : 2 * half]
+        turned = np.empty((count, num_heads, 2 * half), np.float32)
+        np.multiply(low, cos, out=turned[..., :half])
+        turned[..., :half] -= high * sin
+        np.multiply(high, cos, out=turned[..., half:])
+        turned[..., half:] += low * sin
+        round_to(turned, x.dtype)
+        heads[..., : 2 * half] = turned
+
+    def kv_write(
+        self, batch: Batch, qkv: Tensor, shape: AttentionShape, kv: KvPool, layer: int
+    ) -> None:
+        """See `Ops.kv_write`."""
+        values = floats(qkv)[: batch.num_tokens, shape.query_width : shape.qkv_width]
+        write_kv(cast(NumpyBatch, batch), values, kv, layer)
+
+    def paged_attention(
+        self,
+        batch: Batch,
+        qkv: Tensor,
+        shape: AttentionShape,
+        kv: KvPool,
+        layer: int,
+        attended: Tensor,
+        workspace: Workspace,
+    ) -> None:
+        """See `Ops.paged_attention`."""
+        result = floats(attended)[: batch.num_tokens]
+        queries = floats(qkv)[: batch.num_tokens, : shape.query_width]
+        attend_rows(cast(NumpyBatch, batch), queries, shape, kv, layer, result, workspace)
+        round_to(result, attended.dtype)
+
+    def silu_mul(self, count: int, gate_up: Tensor, out: Tensor) -> None:
+        """See `Ops.silu_mul`."""
+        both, result = floats(gate_up)[:count], floats(out)[:count]
+        gate, up = both[:, : out.width], both[:, out.width :]
+        np.negative(gate, out=result)
+        with np.errstate(over="ignore"):  # exp of a large -gate is inf: silu is then -0.
+            np.exp(result, out=result)
+        result += 1
+        np.divide(gate, result, out=result)
+        round_to(result, out.dtype)
+        result *= up
+        round_to(result, out.dtype)
+
+    def add(self, count: int, x: Tensor, out: Tensor) -> None:
+        """See `Ops.add`."""
+        result = floats(out)[:count]
+        result += floats(x)[:count]
+        round_to(result, out.dtype)
+
+
+def _normalise(
+    x: FloatArray, weight: FloatArray, eps: float, out: FloatArray, dtype: DType
+) -> None:
+    root = np.vecdot(x, x)
+    root /= x.shape[-1]
+    root += eps
+    np.sqrt(root, out=root)
+    np.divide(x, root[..., None], out=out)
+    round_to(out, dtype)
+    out *= weight
+    round_to(out, dtype)
