@@ -1,0 +1,38 @@
+"""Text in and out of a model: tokenizer, detokeniser, stop strings, chat templates, defaults.
+
+Every part takes a checkpoint folder or plain values; none knows HTTP, engines or GPUs.
+"""
+
+from pegainfer_core.text.chat_template import ChatTemplate
+from pegainfer_core.text.detokenizer import IncrementalDetokenizer
+from pegainfer_core.text.errors import (
+    ChatTemplateError,
+    GenerationConfigError,
+    TextError,
+    TokenizerError,
+)
+from pegainfer_core.text.generation_config import GenerationDefaults, end_token_ids
+from pegainfer_core.text.output import TextDelta, TextOutput
+from pegainfer_core.text.reasoning_state import prompt_ends_in_reasoning
+from pegainfer_core.text.special_tokens import SpecialTokens
+from pegainfer_core.text.stop import StopMatcher
+from pegainfer_core.text.tokenizer import Tokenizer
+from pegainfer_core.text.tokenizer_loading import TokenizerLoader
+
+__all__ = [
+    "ChatTemplate",
+    "ChatTemplateError",
+    "GenerationConfigError",
+    "GenerationDefaults",
+    "IncrementalDetokenizer",
+    "SpecialTokens",
+    "StopMatcher",
+    "TextDelta",
+    "TextError",
+    "TextOutput",
+    "Tokenizer",
+    "TokenizerError",
+    "TokenizerLoader",
+    "end_token_ids",
+    "prompt_ends_in_reasoning",
+]
