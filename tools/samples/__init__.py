@@ -1,0 +1,1 @@
+"""Parts of `tools/train_samples.py`: corpus, tokenizer, model table, training, quality check."""

