@@ -9,12 +9,13 @@ value in the help.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
 import msgspec
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from pegainfer_core.plugin.launch import PreparedLaunch
 
 O = TypeVar("O", bound=msgspec.Struct)  # noqa: E741 - the usual letter of an options type.

@@ -6,7 +6,6 @@ callers iterate `impls` and decide what a failure means. Knows no plugin states.
 
 from __future__ import annotations
 
-import difflib
 import sys
 from typing import TYPE_CHECKING
 
@@ -14,6 +13,7 @@ import pluggy
 
 from pegainfer_core.plugin import hookspecs
 from pegainfer_core.plugin.api import PROJECT
+from pegainfer_core.plugin.near_match import near_match
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -93,6 +93,6 @@ def _check_impl(impl: pluggy.HookImpl, caller: pluggy.HookCaller, known: list[st
             impl.plugin, f"{caller.name} is a hook wrapper; plugins implement hooks, not wrap them"
         )
     if not caller.has_spec() and not impl.optionalhook:
-        near = difflib.get_close_matches(caller.name, known, n=1)
-        hint = f"; did you mean {near[0]!r}?" if near else f"; hooks are {', '.join(known)}"
+        near = near_match(caller.name, known)
+        hint = f"; did you mean {near!r}?" if near else f"; hooks are {', '.join(known)}"
         raise pluggy.PluginValidationError(impl.plugin, f"unknown hook {caller.name!r}{hint}")

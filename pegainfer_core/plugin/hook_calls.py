@@ -5,7 +5,6 @@ Knows what hooks return; loading and unloading plugins is the host's business.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Protocol, TypeVar, cast
 
@@ -22,14 +21,15 @@ if TYPE_CHECKING:
 
 MUTE_AFTER_FAILURES = 5
 
-_log = logging.getLogger("pegainfer.plugins")
 T = TypeVar("T")
 
 
 class Problem(Protocol):
     """Notes a plugin problem for the user, and raises it when the host is strict."""
 
-    def __call__(self, message: str, cause: BaseException | None = None) -> None: ...
+    def __call__(self, message: str, cause: BaseException | None = None) -> None:
+        """Note it."""
+        ...
 
 
 class HookCalls:
@@ -67,7 +67,7 @@ class HookCalls:
         offers: Offers[KvTierFactory] = Offers("KV offload tier")
         for plugin, result in self._collect("kv_tiers", {}, _sequence):
             for tier in result:
-                factory = cast(KvTierFactory, tier)
+                factory = cast("KvTierFactory", tier)
                 offers.add(factory.name, factory, self._records[plugin].dist)
         return offers
 
@@ -106,9 +106,7 @@ class HookCalls:
             try:
                 self._book.call("engine_stopping", impl, {"engine": engine})
             except Exception:
-                _log.exception(
-                    "plugin %s: engine_stopping raised", self._records[impl.plugin_name].label
-                )
+                self._log_exception(impl.plugin_name, "engine_stopping raised")
 
     def request_finished(self, record: RequestRecord) -> None:
         """Tell plugins that a request ended; one that keeps failing is no longer told."""
@@ -121,17 +119,21 @@ class HookCalls:
             except Exception:
                 self._num_failures[name] = self._num_failures.get(name, 0) + 1
                 muted = self._num_failures[name] >= MUTE_AFTER_FAILURES
-                _log.exception(
-                    "plugin %s: request_finished raised%s",
-                    self._records[name].label,
-                    "; it is no longer called" if muted else "",
-                )
+                then = "; it is no longer called" if muted else ""
+                self._log_exception(name, f"request_finished raised{then}")
+
+    def _log_exception(self, plugin: str, what: str) -> None:
+        import logging  # Discovery runs on a budget of milliseconds; only faults pay.
+
+        logging.getLogger("pegainfer.plugins").exception(
+            "plugin %s: %s", self._records[plugin].label, what
+        )
 
     def _parsers(self, hook: str, what: str) -> Offers[ParserFactory]:
         offers: Offers[ParserFactory] = Offers(what)
         for plugin, result in self._collect(hook, {}, _mapping):
             for name, factory in result.items():
-                offers.add(str(name), cast(ParserFactory, factory), self._records[plugin].dist)
+                offers.add(str(name), cast("ParserFactory", factory), self._records[plugin].dist)
         return offers
 
     def _collect(
@@ -160,7 +162,7 @@ def _sequence(hook: str, result: object) -> list[object]:
     """Materialise a hook's answer, so that a generator's exception surfaces here."""
     if isinstance(result, Mapping | str) or not hasattr(result, "__iter__"):
         raise TypeError(f"{hook} returned {result!r}; expected a list")
-    return list(cast(Sequence[object], result))
+    return list(cast("Sequence[object]", result))
 
 
 def _mapping(hook: str, result: object) -> Mapping[object, object]:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from pegainfer_core.plugin.api import hookspec
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
     from pegainfer_core.contract import EngineHandle, ServePlan
     from pegainfer_core.plugin.command import CommandRegistry
     from pegainfer_core.plugin.extension import KvTierFactory, ParserFactory

@@ -5,8 +5,6 @@ Knows nothing of checkpoints: choosing a family is `select`, launching it `launc
 
 from __future__ import annotations
 
-import difflib
-import traceback
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -17,6 +15,7 @@ from pegainfer_core.plugin.fault import PluginFault
 from pegainfer_core.plugin.hook_book import HookBook
 from pegainfer_core.plugin.hook_calls import HookCalls
 from pegainfer_core.plugin.known import FIRST_PARTY_DISTS
+from pegainfer_core.plugin.near_match import near_match
 from pegainfer_core.plugin.offered_family import OfferedFamily, as_family
 from pegainfer_core.plugin.plugin_record import PluginRecord, PluginState
 from pegainfer_core.plugin.settings import PLUGINS_VARIABLE, HostSettings
@@ -100,6 +99,8 @@ class PluginHost:
         Raises:
             PluginFault: The settings are strict.
         """
+        import traceback  # Discovery runs on a budget of milliseconds; only faults pay.
+
         self._book.unregister(name)
         self._families = {
             family_id: offered
@@ -135,8 +136,8 @@ class PluginHost:
 
     def _warn_unknown(self, names: set[str]) -> None:
         for missing in sorted((self._settings.allowed or frozenset()) - names):
-            near = difflib.get_close_matches(missing, sorted(names), n=1)
-            hint = f"did you mean {near[0]!r}?" if near else f"installed: {_listed(names)}"
+            near = near_match(missing, names)
+            hint = f"did you mean {near!r}?" if near else f"installed: {_listed(names)}"
             self.problem(f"{PLUGINS_VARIABLE} names {missing!r}, which is not installed; {hint}")
 
     def _load_one(self, record: PluginRecord, entry: EntryPoint) -> None:
@@ -163,7 +164,7 @@ class PluginHost:
         self._records[record.name] = record
         check_api(plugin, record.dist)
         hooks = self._book.register(plugin, record.name)
-        families = self.hooks.model_families(record.name)
+        families = [as_family(offer) for offer in self.hooks.model_families(record.name)]
         record = msgspec.structs.replace(
             record,
             state=PluginState.LOADED,
@@ -173,9 +174,8 @@ class PluginHost:
         self._records[record.name] = record
         self._add_families(families, record)
 
-    def _add_families(self, offers: list[object], record: PluginRecord) -> None:
-        for offer in offers:
-            family: ModelFamily = as_family(offer)
+    def _add_families(self, families: list[ModelFamily], record: PluginRecord) -> None:
+        for family in families:
             present = self._families.get(family.id)
             if present is None:
                 self._families[family.id] = OfferedFamily(family, record)

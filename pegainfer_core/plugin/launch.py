@@ -5,7 +5,6 @@ The one road to an engine for the command line, the server and the offline API. 
 
 from __future__ import annotations
 
-import difflib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -13,6 +12,7 @@ import msgspec
 
 from pegainfer_core.contract import CoreOptions, LaunchContext
 from pegainfer_core.plugin.fault import UserFault
+from pegainfer_core.plugin.near_match import near_match
 from pegainfer_core.plugin.select import select_family
 from pegainfer_core.weights import load_config, resolve_model_dir
 
@@ -169,8 +169,8 @@ def checked_family_options(family: ModelFamily, values: Mapping[str, object]) ->
     known = [field.name for field in msgspec.structs.fields(family.options)]
     for name in values:
         if name not in known:
-            near = difflib.get_close_matches(name, known, n=1)
-            hint = f"did you mean {near[0]!r}?" if near else f"it has {', '.join(known) or 'none'}"
+            near = near_match(name, known)
+            hint = f"did you mean {near!r}?" if near else f"it has {', '.join(known) or 'none'}"
             raise UserFault(f"the model family {family.id} has no option {name!r}; {hint}")
     try:
         return msgspec.convert(dict(values), family.options)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from pegainfer_core.plugin.family import ModelFamily
+import msgspec
+
+from pegainfer_core.plugin.family import FamilyOptions, ModelFamily
 
 if TYPE_CHECKING:
     from pegainfer_core.plugin.plugin_record import PluginRecord
@@ -39,4 +41,15 @@ def as_family(offered: object) -> ModelFamily:
         raise TypeError(f"{offered!r} is no ModelFamily: it lacks {', '.join(missing)}")
     if not isinstance(offered.id, str) or not offered.id:
         raise TypeError(f"{offered!r} has the id {offered.id!r}; expected a name such as 'qwen3'")
+    _check_options(offered)
     return offered
+
+
+def _check_options(family: ModelFamily) -> None:
+    """Options become flags: a type that cannot be read must fail here, where its owner is known."""
+    if not (isinstance(family.options, type) and issubclass(family.options, FamilyOptions)):
+        raise TypeError(f"options of {family.id!r} are {family.options!r}, no FamilyOptions Struct")
+    try:
+        msgspec.inspect.type_info(family.options)
+    except Exception as error:
+        raise TypeError(f"options of {family.id!r}: {error}") from error

@@ -5,18 +5,15 @@ Reads config.json; loads no plugin and touches no weights.
 
 from __future__ import annotations
 
-import difflib
 from typing import TYPE_CHECKING
 
 import msgspec
 
 from pegainfer_core.plugin.family import Claim, Rejection
 from pegainfer_core.plugin.fault import UserFault
-from pegainfer_core.plugin.known import (
-    install_command,
-    package_for_family,
-    package_for_model_type,
-)
+from pegainfer_core.plugin.install_hint import install_command
+from pegainfer_core.plugin.known import package_for_family, package_for_model_type
+from pegainfer_core.plugin.near_match import near_match
 from pegainfer_core.plugin.plugin_record import PluginState
 
 if TYPE_CHECKING:
@@ -116,11 +113,7 @@ def decide(host: PluginHost, config: ConfigDict, model_dir: Path) -> Decision:
 
 
 def _ask(offered: OfferedFamily, config: ConfigDict, model_dir: Path) -> Verdict:
-    answer: object
-    try:
-        answer = offered.family.probe(config, model_dir)
-    except Exception as error:
-        answer = Rejection(f"its probe raised {type(error).__name__}: {error}")
+    answer = _probe(offered, config, model_dir)
     if isinstance(answer, Claim):
         claims, recognised, reason = True, True, answer.note
     elif isinstance(answer, Rejection):
@@ -135,6 +128,14 @@ def _ask(offered: OfferedFamily, config: ConfigDict, model_dir: Path) -> Verdict
         recognised=recognised,
         reason=" ".join(reason.split()),
     )
+
+
+def _probe(offered: OfferedFamily, config: ConfigDict, model_dir: Path) -> object:
+    """A third party's answer, which may be anything."""
+    try:
+        return offered.family.probe(config, model_dir)
+    except Exception as error:
+        return Rejection(f"its probe raised {type(error).__name__}: {error}")
 
 
 def _architectures(config: ConfigDict) -> list[str]:
@@ -180,11 +181,11 @@ def _named_family(host: PluginHost, family_id: str) -> OfferedFamily:
         return host.families[family_id]
     package = package_for_family(family_id)
     head = f"--family {family_id}: no such model family is loaded"
-    near = difflib.get_close_matches(family_id, list(host.families), n=1)
+    near = near_match(family_id, host.families)
     if package is not None and all(record.dist != package.dist for record in host.records):
         head += f"; install it: {install_command(package)}"
     elif near:
-        head += f"; did you mean {near[0]}?"
+        head += f"; did you mean {near}?"
     else:
         head += f"; loaded are: {', '.join(sorted(host.families)) or 'none'}"
     broken = [f"  plugin {r.label} {r.state}: {_trouble(r)}" for r in _broken(host)]

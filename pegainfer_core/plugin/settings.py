@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+import msgspec
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -16,8 +17,7 @@ TRACE_VARIABLE = "PEGAINFER_TRACE_PLUGINS"
 _OFF = frozenset({"", "0", "false", "no", "off"})
 
 
-@dataclass(frozen=True)
-class HostSettings:
+class HostSettings(msgspec.Struct, frozen=True, kw_only=True):
     """What may be loaded, and how loud the host is.
 
     Attributes:

@@ -1,4 +1,4 @@
-"""What the host sees of DeepSeek-V2: it recognises the checkpoints and refuses to serve them yet."""
+"""What the host sees of DeepSeek-V2: it recognises checkpoints but cannot serve them yet."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, NoReturn
 
 from pegainfer_core.contract import CoreOptions
 from pegainfer_core.plugin import ChatProfile, Claim, FamilyOptions, Rejection, hookimpl
-from pegainfer_core.weights import ConfigError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -47,6 +46,8 @@ class DeepseekV2Family:
 
 
 def _refuse(context: LaunchContext) -> NoReturn:
+    from pegainfer_core.weights import ConfigError
+
     raise ConfigError(
         f"{context.model_dir}: serving DeepSeek-V2 is not implemented in this version of "
         "pegainfer-dsv2lite; look for a newer one"

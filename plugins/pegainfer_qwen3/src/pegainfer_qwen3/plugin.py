@@ -1,4 +1,7 @@
-"""What the host sees of Qwen3: which checkpoints it claims and how they will be served. Light."""
+"""What the host sees of Qwen3: which checkpoints it claims and how they will be served.
+
+Every start of the CLI imports this module, so even light imports wait until they are needed.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pegainfer_core.plugin import ChatProfile, Claim, FamilyOptions, Rejection, hookimpl
-from pegainfer_core.weights import ConfigError, load_config, refuse_quantization, text_config
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -44,6 +46,8 @@ class Qwen3Family:
 
     def probe(self, config: ConfigDict, model_dir: Path) -> Claim | Rejection:
         """Claim by `model_type`, and refuse quantized weights."""
+        from pegainfer_core.weights import ConfigError, refuse_quantization
+
         model_type = _model_type(config)
         if model_type != MODEL_TYPE:
             return Rejection(f"model_type is {model_type!r}, not {MODEL_TYPE!r}")
@@ -59,6 +63,7 @@ class Qwen3Family:
         Raises:
             ConfigError: The checkpoint is quantized, a size is missing, or a limit is impossible.
         """
+        from pegainfer_core.weights import load_config, refuse_quantization
         from pegainfer_qwen3.config import plan_qwen3
 
         # `--family qwen3` comes here without a probe.
@@ -83,6 +88,8 @@ def _model_type(config: ConfigDict) -> object:
 
     A foreign outer type with a Qwen3 text model inside is another model, with parts we lack.
     """
+    from pegainfer_core.weights import text_config
+
     model_type = config.get("model_type")
     return text_config(config).get("model_type") if model_type is None else model_type
 

@@ -1,0 +1,265 @@
+"""Command-line flags made from the fields of a Struct, and the Struct made from what was given.
+
+The rules of the spelling stand in `pegainfer_core.plugin.command`. Knows no command.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple, TypeVar
+
+import msgspec
+import msgspec.inspect as inspect
+
+from pegainfer_core.plugin.fault import UserFault
+from pegainfer_core.plugin.near_match import near_match
+
+S = TypeVar("S", bound=msgspec.Struct)
+Raw = Mapping[str, object]
+"""What the user gave by field name: strings, bools and lists of strings, not yet checked."""
+
+_TRUE = ("true", "1", "yes", "on")
+_FALSE = ("false", "0", "no", "off")
+
+
+class UsageError(UserFault):
+    """The command line is at fault: an unknown flag, a missing or a wrong value."""
+
+
+class Flag(NamedTuple):
+    """One field of a Struct as a flag.
+
+    Attributes:
+        field: The field's name.
+        annotation: Its type, for conversion.
+        help: Its description.
+        choices: The values of a Literal, else empty.
+        is_bool: Takes no value; `--no-x` switches it off.
+        is_list: May be given several times.
+        is_required: The field has no default.
+        is_positional: May also be given without the flag.
+        metavar: How the help names its value.
+    """
+
+    field: str
+    annotation: object
+    help: str
+    choices: tuple[object, ...]
+    is_bool: bool
+    is_list: bool
+    is_required: bool
+    is_positional: bool
+    metavar: str
+
+    @property
+    def name(self) -> str:
+        """With dashes, such as `--max-model-len`."""
+        return "--" + self.field.replace("_", "-")
+
+    @property
+    def spellings(self) -> tuple[str, ...]:
+        """All names the flag answers to."""
+        negated = "--no-" + self.name.removeprefix("--")
+        return (self.name, negated) if self.is_bool else (self.name,)
+
+
+def flags_of(options: type[msgspec.Struct]) -> list[Flag]:
+    """The flags of a Struct, in the order of its fields.
+
+    Raises:
+        TypeError: A field's type has no spelling on a command line.
+    """
+    info = inspect.type_info(options)
+    assert isinstance(info, inspect.StructType)
+    annotations = {field.name: field.type for field in msgspec.structs.fields(options)}
+    return [_flag(options, field, annotations[field.name]) for field in info.fields]
+
+
+def _flag(options: type[msgspec.Struct], field: inspect.Field, annotation: object) -> Flag:
+    kind, description, extra = _unwrap(field.type)
+    is_list = isinstance(kind, inspect.ListType)
+    item = _unwrap(kind.item_type)[0] if isinstance(kind, inspect.ListType) else kind
+    if not isinstance(item, _SCALARS):
+        raise TypeError(f"{options.__name__}.{field.name} cannot be a flag: {annotation}")
+    choices = tuple(item.values) if isinstance(item, inspect.LiteralType) else ()
+    if choices:
+        choices = tuple(msgspec.to_builtins(choices))
+    return Flag(
+        field=field.name,
+        annotation=annotation,
+        help=_help(description, field),
+        choices=choices,
+        is_bool=isinstance(item, inspect.BoolType),
+        is_list=is_list,
+        is_required=field.required,
+        is_positional=bool(extra.get("positional")),
+        metavar=str(extra.get("metavar") or _METAVARS.get(type(item), "VALUE")),
+    )
+
+
+_SCALARS = (
+    inspect.BoolType,
+    inspect.IntType,
+    inspect.FloatType,
+    inspect.StrType,
+    inspect.LiteralType,
+)
+_METAVARS: dict[type, str] = {inspect.IntType: "N", inspect.FloatType: "X", inspect.StrType: "TEXT"}
+
+
+def _unwrap(kind: inspect.Type) -> tuple[inspect.Type, str, Mapping[str, object]]:
+    """Strip Annotated and `| None`; return the rest, its description and its extra metadata."""
+    description = ""
+    extra: dict[str, object] = {}
+    while True:
+        if isinstance(kind, inspect.Metadata):
+            description = description or (kind.extra_json_schema or {}).get("description", "")
+            extra = {**(kind.extra or {}), **extra}
+            kind = kind.type
+        elif isinstance(kind, inspect.UnionType):
+            others = [t for t in kind.types if not isinstance(t, inspect.NoneType)]
+            if len(others) != 1:
+                return kind, description, extra
+            kind = others[0]
+        else:
+            return kind, description, extra
+
+
+def _help(description: str, field: inspect.Field) -> str:
+    default = field.default
+    if default is msgspec.NODEFAULT or default is None or default is False:
+        return description
+    return f"{description} (default: {'on' if default is True else default})".strip()
+
+
+class Parser(argparse.ArgumentParser):
+    """argparse without abbreviations, raising `UsageError` instead of leaving the process."""
+
+    def __init__(self, prog: str, description: str) -> None:
+        super().__init__(prog=prog, description=description, allow_abbrev=False)
+        self._flags: list[Flag] = []
+
+    def error(self, message: str) -> None:  # type: ignore[override]
+        """Raise instead of printing the usage."""
+        raise UsageError(f"{self.prog}: {message}; see {self.prog} --help")
+
+    def add_flags(self, title: str, flags: Iterable[Flag]) -> None:
+        """Add flags under a heading of the help."""
+        group = self.add_argument_group(title)
+        for flag in flags:
+            _add_flag(group, flag)
+            self._flags.append(flag)
+
+    def parse(self, argv: Sequence[str]) -> tuple[dict[str, object], list[str]]:
+        """Return raw values of the flags given, by field, and the words that are no flags.
+
+        Raises:
+            UsageError: A flag is unknown or lacks its value.
+        """
+        given, rest = self.parse_known_args(_normalised(argv, self._flags))
+        words = [word for word in rest if word != "--"]
+        known = [name for flag in self._flags for name in flag.spellings]
+        for word in words:
+            if word.startswith("-") and word != "-":
+                name = word.partition("=")[0]
+                near = near_match(name, [*known, "--debug", "--help"])
+                hint = f"did you mean {near}?" if near else f"see {self.prog} --help"
+                raise UsageError(f"{self.prog}: unknown flag {name}; {hint}")
+        return vars(given), words
+
+
+def _add_flag(group: argparse._ArgumentGroup, flag: Flag) -> None:
+    text = flag.help.replace("%", "%%")
+    if flag.is_bool:
+        group.add_argument(
+            flag.name,
+            action=argparse.BooleanOptionalAction,
+            dest=flag.field,
+            default=argparse.SUPPRESS,
+            help=text,
+        )
+        return
+    metavar = "{" + ",".join(map(str, flag.choices)) + "}" if flag.choices else flag.metavar
+    group.add_argument(
+        flag.name,
+        action="append" if flag.is_list else "store",
+        dest=flag.field,
+        default=argparse.SUPPRESS,
+        metavar=metavar,
+        help=text,
+    )
+
+
+def _normalised(argv: Sequence[str], flags: Iterable[Flag]) -> list[str]:
+    """Rewrite `--x=false` to `--no-x` for bool flags, which argparse itself refuses."""
+    bools = {flag.name: flag for flag in flags if flag.is_bool}
+    words: list[str] = []
+    for word in argv:
+        name, equals, value = word.partition("=")
+        if not equals or name not in bools:
+            words.append(word)
+        elif value.lower() in _TRUE:
+            words.append(name)
+        elif value.lower() in _FALSE:
+            words.append("--no-" + name.removeprefix("--"))
+        else:
+            raise UsageError(f"{name}={value}: expected true or false")
+    return words
+
+
+def place_words(flags: Sequence[Flag], values: dict[str, object], words: Sequence[str]) -> None:
+    """Give the words without a flag to the positional fields, in order.
+
+    Raises:
+        UsageError: There are too many, or a field is also given by its flag.
+    """
+    free = [flag for flag in flags if flag.is_positional]
+    for word in words:
+        if not free:
+            raise UsageError(f"unexpected argument {word!r}")
+        flag = free.pop(0)
+        if values.setdefault(flag.field, word) != word:
+            raise UsageError(f"{flag.name} is given twice: {values[flag.field]!r} and {word!r}")
+
+
+def build(options: type[S], values: Raw) -> S:
+    """Check raw values and make the Struct.
+
+    Raises:
+        UsageError: A value does not fit its field, or a required one is missing.
+    """
+    return msgspec.convert(checked(options, values), options)
+
+
+def checked(options: type[msgspec.Struct], values: Raw) -> dict[str, object]:
+    """The given values as the fields' own types.
+
+    Raises:
+        UsageError: As `build`.
+    """
+    result: dict[str, object] = {}
+    for flag in flags_of(options):
+        if flag.field in values:
+            result[flag.field] = _convert(flag, values[flag.field])
+        elif flag.is_required:
+            what = f"{flag.metavar} (or {flag.name})" if flag.is_positional else flag.name
+            raise UsageError(f"{what} is missing: {flag.help}")
+    return result
+
+
+def _convert(flag: Flag, value: object) -> object:
+    try:
+        return msgspec.convert(value, flag.annotation, strict=False)
+    except msgspec.ValidationError as error:
+        if flag.choices:
+            expected = "expected one of " + ", ".join(map(str, flag.choices))
+        else:
+            expected = _in_words(str(error))
+        raise UsageError(f"{flag.name} {value}: {expected}") from error
+
+
+def _in_words(message: str) -> str:
+    """A validation error such as "Expected `int | null`, got `str`", less its quoting."""
+    text = message.partition(" - at ")[0].replace("`", "").replace(" | null", "")
+    return text.partition(", got ")[0].replace("Expected", "expected", 1)
