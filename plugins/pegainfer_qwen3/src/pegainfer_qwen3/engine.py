@@ -1,0 +1,117 @@
+"""Puts a Qwen3 engine together: weights, KV pages, model, runner, scheduler."""
+
+from __future__ import annotations
+
+import os
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tqdm import tqdm
+
+from pegainfer_core.backend import NumpyBackend
+from pegainfer_core.contract import EngineInfo
+from pegainfer_core.engine import BuiltEngine, LocalEngine
+from pegainfer_core.kv import KvManager
+from pegainfer_core.sampling import Sampler
+from pegainfer_core.weights import (
+    Checkpoint,
+    DummyCheckpoint,
+    ParameterLoader,
+    compute_dtype,
+    load_config,
+)
+from pegainfer_qwen3.config import parse_config
+from pegainfer_qwen3.model import Qwen3Model
+from pegainfer_qwen3.runner import Qwen3Runner, max_logit_rows, max_step_tokens
+from pegainfer_qwen3.scheduler import Qwen3Scheduler
+from pegainfer_qwen3.state import kv_layout
+from pegainfer_qwen3.weights import canonical_name, ignored_names, load_weights, model_specs
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from pegainfer_core.backend import Backend
+    from pegainfer_core.contract import LaunchContext, ServePlan
+    from pegainfer_core.weights import Progress
+    from pegainfer_qwen3.config import Qwen3Config
+
+
+def launch(context: LaunchContext, plan: ServePlan) -> LocalEngine:
+    """Load the checkpoint and start its engine in this process; returns once it is ready.
+
+    Raises:
+        ConfigError: The checkpoint is at fault.
+    """
+    return LocalEngine(lambda: _build(context, plan))
+
+
+def _build(context: LaunchContext, plan: ServePlan) -> BuiltEngine:
+    options = context.options
+    runner = build_runner(context, plan, NumpyBackend())
+    kv = KvManager(runner.num_pages, plan.page_tokens, prefix_cache=options.prefix_cache)
+    scheduler = Qwen3Scheduler(runner, kv, plan, options.kv_reserve)
+    info = EngineInfo(
+        family=context.family,
+        backend=plan.backend,
+        vocab_size=plan.vocab_size,
+        max_model_len=plan.max_model_len,
+        page_tokens=plan.page_tokens,
+        num_pages=kv.pool.num_total,
+        max_num_seqs=plan.max_num_seqs,
+        capabilities=plan.capabilities,
+        pid=os.getpid(),
+    )
+    return BuiltEngine(scheduler, info)
+
+
+def build_runner(context: LaunchContext, plan: ServePlan, backend: Backend) -> Qwen3Runner:
+    """Load the model onto a backend, ready to compute steps.
+
+    Raises:
+        ConfigError: The checkpoint is at fault.
+    """
+    raw_config = load_config(Path(context.model_dir))
+    config = parse_config(raw_config)
+    with _open_source(context, config) as source:
+        dtype = backend.compute_dtype(compute_dtype(raw_config, source))
+        with _progress_bar() as progress:
+            loader = ParameterLoader(
+                source,
+                model_specs(config),
+                dtype=dtype.value,
+                rename=canonical_name,
+                ignore=ignored_names(config),
+                progress=progress,
+            )
+            weights = load_weights(loader, config, backend, dtype)
+    if plan.num_pages is None:
+        raise ValueError("the plan of a NumPy engine names its KV pages")
+    kv = backend.kv_pool(kv_layout(config, plan.page_tokens, dtype), plan.num_pages)
+    workspace = backend.workspace(max_step_tokens(plan), plan.max_model_len)
+    model = Qwen3Model(config, weights, backend, dtype, workspace, max_logit_rows(plan))
+    sampler = Sampler(plan.vocab_size, context.options.seed)
+    runner = Qwen3Runner(model, backend, kv, sampler, plan)
+    runner.warm_up()
+    workspace.freeze()
+    return runner
+
+
+def _open_source(context: LaunchContext, config: Qwen3Config) -> Checkpoint | DummyCheckpoint:
+    if context.options.load_format == "dummy":
+        return DummyCheckpoint(
+            model_specs(config), seed=context.options.seed, dtype=config.dtype or "bfloat16"
+        )
+    return Checkpoint(Path(context.model_dir))
+
+
+@contextmanager
+def _progress_bar() -> Iterator[Progress]:
+    """Shows the share of values read, on a terminal only."""
+    with tqdm(desc="loading weights", unit="value", unit_scale=True, disable=None) as bar:
+
+        def show(num_read: int, num_values: int) -> None:
+            bar.total = num_values
+            bar.update(num_read - bar.n)
+
+        yield show

@@ -1,0 +1,91 @@
+"""Qwen3's forward, on backend ops. Knows no request, and no array library."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pegainfer_core.backend import AttentionShape, DType
+
+if TYPE_CHECKING:
+    from pegainfer_core.backend import Backend, Batch, KvPool, Tensor, Workspace
+    from pegainfer_qwen3.config import Qwen3Config
+    from pegainfer_qwen3.weights import Qwen3Weights
+
+
+class Qwen3Model:
+    """A loaded model and its step buffers.
+
+    Args:
+        config: Sizes.
+        weights: Parameters, all of type `dtype`.
+        backend: Where they live and where steps run.
+        dtype: Type of activations.
+        workspace: Arena of the step buffers.
+        max_logit_rows: Most rows of logits at once.
+    """
+
+    def __init__(
+        self,
+        config: Qwen3Config,
+        weights: Qwen3Weights,
+        backend: Backend,
+        dtype: DType,
+        workspace: Workspace,
+        max_logit_rows: int,
+    ) -> None:
+        self._weights = weights
+        self._ops = backend.ops
+        self._norm_eps = config.rms_norm_eps
+        self._shape = AttentionShape(
+            num_heads=config.num_heads,
+            num_kv_heads=config.num_kv_heads,
+            head_dim=config.head_dim,
+            scale=config.head_dim**-0.5,
+            norm_eps=config.rms_norm_eps,
+        )
+        self._rope = backend.rope_table(config.rope, workspace.max_context_tokens, dtype)
+        self._workspace = workspace
+        self._hidden = workspace.buffer("hidden", config.hidden_size, dtype)
+        self._qkv = workspace.buffer("qkv", self._shape.qkv_width, dtype)
+        self._attended = workspace.buffer("attended", self._shape.query_width, dtype)
+        self._activated = workspace.buffer("activated", config.intermediate_size, dtype)
+        self._logits = workspace.buffer(
+            "logits", config.vocab_size, DType.FLOAT32, rows=max_logit_rows
+        )
+
+    def forward(self, batch: Batch, kv: KvPool) -> None:
+        """Run the layers over a step's tokens: writes their KV, leaves their hidden states."""
+        ops, workspace = self._ops, self._workspace
+        hidden, qkv = self._hidden, self._qkv
+        attended, activated = self._attended, self._activated
+        shape, rope = self._shape, self._rope
+        ops.embed(batch, self._weights.embedding, hidden)
+        for index, layer in enumerate(self._weights.layers):
+            attention, mlp = layer.attention, layer.mlp
+            ops.norm_qkv_rope_write(
+                batch, hidden, attention, shape, rope, kv, index, qkv, workspace
+            )
+            ops.attend(batch, qkv, shape, kv, index, attended, workspace)
+            ops.out_proj_add(batch, attended, attention.out, hidden, workspace)
+            ops.norm_gate_up_act(batch, hidden, mlp, activated, workspace)
+            ops.down_add(batch, activated, mlp.down, hidden, workspace)
+
+    def logits(self, batch: Batch, first: int, count: int) -> Tensor:
+        """Logits of the step's `logit_tokens` [first, first + count), after `forward`.
+
+        Returns:
+            [>= count, vocab] float32; the next call overwrites it.
+        """
+        weights = self._weights
+        self._ops.lm_head(
+            batch,
+            self._hidden,
+            weights.norm,
+            self._norm_eps,
+            weights.head,
+            first,
+            count,
+            self._logits,
+            self._workspace,
+        )
+        return self._logits

@@ -1,0 +1,50 @@
+"""What a running Qwen3 request keeps: append-only attention KV in pages, nothing else.
+
+Light: plans are made with it. Which page belongs to whom is the KV manager's business.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from pegainfer_core.backend import DType, KvLayout
+
+if TYPE_CHECKING:
+    from pegainfer_qwen3.config import Qwen3Config
+
+DEFAULT_POOL_BYTES: Final = 2 << 30
+"""Most memory of a KV pool whose size nobody gave; the system hands it out as pages are used."""
+
+_MIN_POOL_TOKENS: Final = 1 << 15
+_CONTEXTS_IN_POOL: Final = 4
+
+
+def kv_layout(config: Qwen3Config, page_tokens: int, dtype: DType) -> KvLayout:
+    """Shape of the pages.
+
+    Args:
+        config: The model.
+        page_tokens: Tokens in one page.
+        dtype: Type of the stored keys and values.
+    """
+    return KvLayout(
+        num_layers=config.num_layers,
+        num_kv_heads=config.num_kv_heads,
+        head_dim=config.head_dim,
+        page_tokens=page_tokens,
+        dtype=dtype,
+    )
+
+
+def default_num_pages(layout: KvLayout, context_tokens: int) -> int:
+    """Pages for four full contexts, or as many as `DEFAULT_POOL_BYTES` holds."""
+    wanted = max(_CONTEXTS_IN_POOL * context_tokens, _MIN_POOL_TOKENS)
+    return max(min(layout.pages_for(wanted), DEFAULT_POOL_BYTES // layout.page_bytes), 1)
+
+
+def planned_dtype(config: Qwen3Config) -> DType:
+    """Type of the KV as far as the config tells; float32 where it is left to the tensors.
+
+    The NumPy backend computes float16 checkpoints in float32.
+    """
+    return DType.BFLOAT16 if config.dtype == "bfloat16" else DType.FLOAT32

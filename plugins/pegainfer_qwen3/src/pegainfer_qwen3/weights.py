@@ -1,0 +1,155 @@
+"""Qwen3's tensors: their names in a checkpoint, and the parameters made of them."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from pegainfer_core.backend import AttentionWeights, MlpWeights
+from pegainfer_core.weights import TensorSpec
+from pegainfer_qwen3.config import parse_config
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from pegainfer_core.backend import Backend, DType, Tensor
+    from pegainfer_core.weights import ParameterLoader
+    from pegainfer_qwen3.config import Qwen3Config
+
+    Read = Callable[[tuple[str, ...]], Tensor]
+
+EMBEDDING: Final = "model.embed_tokens.weight"
+NORM: Final = "model.norm.weight"
+HEAD: Final = "lm_head.weight"
+
+_WRAPPER = re.compile(r"^(?:model\.language_model\.|language_model\.model\.)")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class LayerWeights:
+    """Parameters of one decoder layer."""
+
+    attention: AttentionWeights
+    mlp: MlpWeights
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Qwen3Weights:
+    """All parameters.
+
+    Attributes:
+        embedding: [vocab, hidden].
+        layers: In order.
+        norm: [hidden], before the head.
+        head: [vocab, hidden]; the embedding itself when tied.
+    """
+
+    embedding: Tensor
+    layers: tuple[LayerWeights, ...]
+    norm: Tensor
+    head: Tensor
+
+
+def tensor_specs(config: Mapping[str, object]) -> dict[str, TensorSpec]:
+    """Every tensor that a checkpoint with this config.json must hold, in reading order.
+
+    Raises:
+        ConfigError: The config is at fault.
+    """
+    return model_specs(parse_config(config))
+
+
+def model_specs(config: Qwen3Config) -> dict[str, TensorSpec]:
+    """Every tensor of a model."""
+    hidden, vocab = config.hidden_size, config.vocab_size
+    specs = {EMBEDDING: TensorSpec((vocab, hidden), "embedding")}
+    for layer in range(config.num_layers):
+        specs |= _layer_specs(config, f"model.layers.{layer}.")
+    specs[NORM] = TensorSpec((hidden,), "norm")
+    if not config.tied:
+        specs[HEAD] = TensorSpec((vocab, hidden), "head")
+    return specs
+
+
+def _layer_specs(config: Qwen3Config, prefix: str) -> dict[str, TensorSpec]:
+    hidden, inner, head_dim = config.hidden_size, config.intermediate_size, config.head_dim
+    query, key = config.num_heads * head_dim, config.num_kv_heads * head_dim
+    shapes = {
+        "self_attn.q_proj": (query, hidden),
+        "self_attn.k_proj": (key, hidden),
+        "self_attn.v_proj": (key, hidden),
+        "self_attn.o_proj": (hidden, query),
+        "mlp.gate_proj": (inner, hidden),
+        "mlp.up_proj": (inner, hidden),
+        "mlp.down_proj": (hidden, inner),
+    }
+    norms = {
+        "input_layernorm": hidden,
+        "self_attn.q_norm": head_dim,
+        "self_attn.k_norm": head_dim,
+        "post_attention_layernorm": hidden,
+    }
+    specs = {f"{prefix}{name}.weight": TensorSpec(shape) for name, shape in shapes.items()}
+    for name, width in norms.items():
+        specs[f"{prefix}{name}.weight"] = TensorSpec((width,), "norm")
+    return specs
+
+
+def canonical_name(stored: str) -> str:
+    """A checkpoint's name as this module spells it: multimodal releases wrap the text model."""
+    return HEAD if stored == f"language_model.{HEAD}" else _WRAPPER.sub("model.", stored)
+
+
+def ignored_names(config: Qwen3Config) -> tuple[str, ...]:
+    """Patterns of tensors that may be there and are not wanted."""
+    buffers = r"model\.(?:layers\.\d+\.self_attn\.)?rotary_emb\.inv_freq$"
+    return (buffers, re.escape(HEAD)) if config.tied else (buffers,)
+
+
+def load_weights(
+    loader: ParameterLoader, config: Qwen3Config, backend: Backend, dtype: DType
+) -> Qwen3Weights:
+    """Read every parameter, fused the way the ops take them.
+
+    Args:
+        loader: Over `model_specs`.
+        config: The model.
+        backend: Where the parameters live.
+        dtype: Type they are computed in.
+
+    Raises:
+        ConfigError: The checkpoint does not hold them.
+    """
+
+    def read(names: tuple[str, ...]) -> Tensor:
+        return backend.adopt(loader.read_stacked(names), dtype)
+
+    embedding = read((EMBEDDING,))
+    layers = tuple(
+        _load_layer(read, config, f"model.layers.{i}.") for i in range(config.num_layers)
+    )
+    norm = read((NORM,))
+    head = embedding if config.tied else read((HEAD,))
+    loader.finish()
+    return Qwen3Weights(embedding, layers, norm, head)
+
+
+def _load_layer(read: Read, config: Qwen3Config, prefix: str) -> LayerWeights:
+    def parameter(*names: str) -> Tensor:
+        return read(tuple(f"{prefix}{name}.weight" for name in names))
+
+    attention = AttentionWeights(
+        input_norm=parameter("input_layernorm"),
+        qkv=parameter("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"),
+        query_norm=parameter("self_attn.q_norm"),
+        key_norm=parameter("self_attn.k_norm"),
+        out=parameter("self_attn.o_proj"),
+    )
+    mlp = MlpWeights(
+        norm=parameter("post_attention_layernorm"),
+        gate_up=parameter("mlp.gate_proj", "mlp.up_proj"),
+        down=parameter("mlp.down_proj"),
+        norm_eps=config.rms_norm_eps,
+    )
+    return LayerWeights(attention, mlp)
