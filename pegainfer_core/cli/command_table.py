@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 import msgspec
 
-from pegainfer_core.cli.flags import flags_of
+from pegainfer_core.plugin.flag import flags_of
 from pegainfer_core.plugin.plugin_record import PluginState
 
 if TYPE_CHECKING:

@@ -12,16 +12,15 @@ import msgspec
 from msgspec import Meta
 
 from pegainfer_core.cli.flags import (
-    Flag,
     Parser,
     UsageError,
     build,
     checked,
-    flags_of,
     place_words,
 )
 from pegainfer_core.contract import CoreOptions
 from pegainfer_core.plugin.fault import PluginFault
+from pegainfer_core.plugin.flag import Flag, flags_of
 from pegainfer_core.plugin.launch import ChosenModel, PreparedLaunch, choose_model, plan_launch
 
 if TYPE_CHECKING:

@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING
 from pegainfer_core import __version__
 from pegainfer_core.cli.command_table import Command, CommandTable
 from pegainfer_core.cli.core_commands import add_core_commands
-from pegainfer_core.cli.flags import Parser, build, flags_of, place_words
+from pegainfer_core.cli.flags import Parser, build, place_words
 from pegainfer_core.plugin.fault import UserFault
+from pegainfer_core.plugin.flag import flags_of
 from pegainfer_core.plugin.host import PluginHost
 
 if TYPE_CHECKING:

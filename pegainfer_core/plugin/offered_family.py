@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-import msgspec
-
 from pegainfer_core.plugin.family import FamilyOptions, ModelFamily
+from pegainfer_core.plugin.flag import flags_of
 
 if TYPE_CHECKING:
     from pegainfer_core.plugin.plugin_record import PluginRecord
@@ -50,6 +49,6 @@ def _check_options(family: ModelFamily) -> None:
     if not (isinstance(family.options, type) and issubclass(family.options, FamilyOptions)):
         raise TypeError(f"options of {family.id!r} are {family.options!r}, no FamilyOptions Struct")
     try:
-        msgspec.inspect.type_info(family.options)
+        flags_of(family.options)
     except Exception as error:
         raise TypeError(f"options of {family.id!r}: {error}") from error
