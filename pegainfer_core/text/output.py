@@ -88,8 +88,8 @@ class TextOutput:
             skip_special_tokens: hide special tokens.
             end_token_ids: the model's end tokens, empty when the request ignores them. They
                 have no text, whatever the other settings say.
-            stop_token_ids: the client's own. Without text too, unless
-                `include_stop_str_in_output`.
+            stop_token_ids: the client's own, end tokens among them or not. Without text too,
+                unless `include_stop_str_in_output`.
             min_tokens: stop strings are looked for in the text after so many tokens.
             text_offsets: work out `TextDelta.text_offsets`.
             base_offset_chars: offset of the first token, as for text behind an echoed prompt.
@@ -103,10 +103,9 @@ class TextOutput:
         )
         self._stop = StopMatcher(stop, include_stop=include_stop_str_in_output) if stop else None
         self._hidden_ids = tokenizer.special_ids if skip_special_tokens else frozenset()
-        silent = frozenset(end_token_ids)
-        if not include_stop_str_in_output:
-            silent |= frozenset(stop_token_ids)
-        self._silent_ids = silent
+        own = frozenset(stop_token_ids)
+        unwanted = frozenset() if include_stop_str_in_output else own
+        self._silent_ids = (frozenset(end_token_ids) - own) | unwanted
         self._min_tokens = min_tokens
         self._want_offsets = text_offsets
         self._next_offset = base_offset_chars

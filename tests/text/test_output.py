@@ -132,16 +132,19 @@ class TestCases:
         assert answer(bytes_tokenizer, ids).text == "<think>ok</think>1"
         assert answer(bytes_tokenizer, [0x20, ord("a")]).text == " a"
 
-    def test_end_tokens_have_no_text(self, bytes_tokenizer: Tokenizer, answer) -> None:
-        result = answer(
-            bytes_tokenizer,
-            [ord("A"), TURN_ID],
-            end_token_ids=[TURN_ID],
-            stop_token_ids=[TURN_ID],
-            include_stop_str_in_output=True,
+    @pytest.mark.parametrize("include", [False, True])
+    def test_end_tokens_have_no_text(
+        self, bytes_tokenizer: Tokenizer, answer, include: bool
+    ) -> None:
+        options = Options(
+            end_token_ids=[EOS_ID, TURN_ID],
+            include_stop_str_in_output=include,
             skip_special_tokens=False,
         )
+        result = answer(bytes_tokenizer, [ord("A"), TURN_ID], **options)
         assert (result.text, result.num_tokens) == ("A", 2)
+        named = answer(bytes_tokenizer, [ord("A"), TURN_ID], **options, stop_token_ids=[TURN_ID])
+        assert (named.text, named.num_tokens) == ("A<turn>" if include else "A", 2)
 
     def test_stop_strings_count_after_min_tokens(self, bytes_tokenizer: Tokenizer, answer) -> None:
         ids = list(b"a#b#c")
