@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from pegainfer_core.plugin.family import ConfigDict
     from pegainfer_core.plugin.host import PluginHost
     from pegainfer_core.plugin.offered_family import OfferedFamily
-    from pegainfer_core.plugin.plugin_record import PluginRecord
 
 
 class SelectionError(UserFault):
@@ -107,7 +106,7 @@ def decide(host: PluginHost, config: ConfigDict, model_dir: Path) -> Decision:
         return msgspec.structs.replace(decision, error=_conflict_message(decision, claims))
     if not claims:
         decision = msgspec.structs.replace(decision, hint=_install_hint(host, decision))
-        error = _no_match_message(decision, _broken(host))
+        error = _no_match_message(decision, _unloaded_lines(host))
         return msgspec.structs.replace(decision, error=error)
     return decision
 
@@ -149,7 +148,7 @@ def _conflict_message(decision: Decision, claims: Sequence[Verdict]) -> str:
     return f"{decision.model_dir} is claimed by {names}; choose with {ids}"
 
 
-def _no_match_message(decision: Decision, broken: Sequence[PluginRecord]) -> str:
+def _no_match_message(decision: Decision, unloaded: Sequence[str]) -> str:
     kind = f"model_type {decision.model_type!r}" if decision.model_type else "no model_type"
     architectures = ", ".join(decision.architectures) or "none"
     where = f"{decision.model_dir}/config.json ({kind}, architectures: {architectures})"
@@ -160,12 +159,10 @@ def _no_match_message(decision: Decision, broken: Sequence[PluginRecord]) -> str
     head = f"no installed plugin serves {where}"
     if decision.hint:
         head += f"; install one: {decision.hint}"
-    elif not decision.verdicts and not broken:
+    elif not decision.verdicts and not unloaded:
         head += "; no model family is installed"
-    lines = [head]
-    lines += [f"  {v.family} (package {v.dist}): {v.reason}" for v in decision.verdicts]
-    lines += [f"  plugin {record.label} {record.state}: {_trouble(record)}" for record in broken]
-    return "\n".join(lines)
+    verdicts = [f"  {v.family} (package {v.dist}): {v.reason}" for v in decision.verdicts]
+    return "\n".join([head, *verdicts, *unloaded])
 
 
 def _install_hint(host: PluginHost, decision: Decision) -> str:
@@ -183,20 +180,18 @@ def _named_family(host: PluginHost, family_id: str) -> OfferedFamily:
     head = f"--family {family_id}: no such model family is loaded"
     near = near_match(family_id, host.families)
     if package is not None and all(record.dist != package.dist for record in host.records):
-        head += f"; install it: {install_command(package)}"
-    elif near:
-        head += f"; did you mean {near}?"
-    else:
-        head += f"; loaded are: {', '.join(sorted(host.families)) or 'none'}"
-    broken = [f"  plugin {r.label} {r.state}: {_trouble(r)}" for r in _broken(host)]
-    raise SelectionError("\n".join([head, *broken]))
+        raise SelectionError(f"{head}; install it: {install_command(package)}")
+    if near:
+        raise SelectionError(f"{head}; did you mean {near}?")
+    head += f"; loaded are: {', '.join(sorted(host.families)) or 'none'}"
+    raise SelectionError("\n".join([head, *_unloaded_lines(host)]))
 
 
-def _broken(host: PluginHost) -> list[PluginRecord]:
-    return [record for record in host.records if record.state is not PluginState.LOADED]
-
-
-def _trouble(record: PluginRecord) -> str:
-    if record.state is PluginState.BLOCKED:
-        return "PEGAINFER_PLUGINS does not name it"
-    return record.error
+def _unloaded_lines(host: PluginHost) -> list[str]:
+    """What might have served the checkpoint, had it been loaded."""
+    broken = [r for r in host.records if r.state in (PluginState.FAILED, PluginState.INCOMPATIBLE)]
+    lines = [f"  plugin {record.label} {record.state}: {record.error}" for record in broken]
+    blocked = [r.name for r in host.records if r.state is PluginState.BLOCKED]
+    if blocked:
+        lines.append(f"  not loaded, since PEGAINFER_PLUGINS leaves them out: {', '.join(blocked)}")
+    return lines
