@@ -146,14 +146,15 @@ class KvManager:
         size = self.page_tokens
         return [seq for seq in sequences if seq.num_computed == len(seq.page_ids) * size]
 
-    def commit(self, sequence: PagedSequence) -> None:
+    def commit(self, sequences: Iterable[PagedSequence]) -> None:
         """Publish the pages that computed tokens fill; call when their step has completed."""
-        chain = sequence.chain
-        if chain is None or self._cache is None:
+        if self._cache is None:
             return
-        num_full = sequence.num_computed // self.page_tokens
-        if num_full > len(chain.blocks):
-            self._cache.publish(chain, sequence.token_ids, sequence.page_ids, num_full)
+        size = self.page_tokens
+        for sequence in sequences:
+            chain = sequence.chain
+            if chain is not None and sequence.num_computed // size > len(chain.blocks):
+                self._publish(sequence, chain, self._cache)
 
     def release(self, sequence: PagedSequence) -> None:
         """Take everything from a sequence that ended, was aborted or is preempted."""
@@ -165,7 +166,7 @@ class KvManager:
 
     def reset_prefix_cache(self) -> None:
         """Drop cached pages that no sequence uses."""
-        self.pool.drop_cached()
+        self.pool.discard_all()
 
     def _match(self, sequence: PagedSequence, use_cache: bool) -> list[int]:
         if sequence.page_ids:
@@ -176,6 +177,12 @@ class KvManager:
         num_needless = len(sequence.token_ids) - 1 if use_cache else 0
         self._cache.match(chain, sequence.token_ids, num_needless // self.page_tokens)
         return [block.page_ids[0] for block in chain.blocks]
+
+    def _publish(self, sequence: PagedSequence, chain: BlockChain, cache: PrefixCache) -> None:
+        num_full = sequence.num_computed // self.page_tokens
+        older = cache.publish(chain, sequence.token_ids, sequence.page_ids, num_full)
+        if older:
+            self.pool.discard(older)
 
     def _promised(self, sequence: PagedSequence) -> int:
         return max(sequence.num_reserved_pages - len(sequence.page_ids), 0)

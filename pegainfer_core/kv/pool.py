@@ -136,8 +136,15 @@ class PagePool:
             if num_users == 0:
                 self._retire(page_id)
 
-    def drop_cached(self) -> None:
-        """Turn every cached page into a free one."""
+    def discard(self, page_ids: Iterable[int]) -> None:
+        """Free those of the pages that are cached."""
+        for page_id in page_ids:
+            if page_id in self._cached:
+                del self._cached[page_id]
+                self._free_kept(page_id)
+
+    def discard_all(self) -> None:
+        """Free every cached page."""
         while self._cached:
             self._evict()
 
@@ -149,6 +156,9 @@ class PagePool:
 
     def _evict(self) -> None:
         page_id, _ = self._cached.popitem(last=False)
+        self._free_kept(page_id)
+
+    def _free_kept(self, page_id: int) -> None:
         if self._keeper is not None:
             self._keeper.forget(page_id)
         self._free.append(page_id)

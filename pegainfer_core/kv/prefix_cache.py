@@ -11,7 +11,6 @@ from pegainfer_core.kv.chain import Block
 
 if TYPE_CHECKING:
     from pegainfer_core.kv.chain import BlockChain
-    from pegainfer_core.kv.hashing import PrefixIdentity
 
 _MATCH_STRIDE_BLOCKS = 64
 
@@ -57,20 +56,37 @@ class PrefixCache:
 
     def publish(
         self, chain: BlockChain, token_ids: list[int], page_ids: list[int], num_blocks: int
-    ) -> None:
+    ) -> list[int]:
         """Make the first `num_blocks` blocks of a sequence matchable.
 
         Call only when the step that filled their pages has completed.
+
+        Returns:
+            Older copies of the same blocks; those that are idle have become needless.
         """
+        older: list[int] = []
         if chain.closed:
-            return
+            return older
         chain.extend(token_ids, num_blocks)
+        parent = chain.tip
         for index in range(len(chain.blocks), num_blocks):
-            block = self._enter(chain, index, chain.tip, page_ids[index])
+            block_hash, page_id = chain.hashes[index], page_ids[index]
+            block = self._by_hash.get(block_hash)
             if block is None:
+                block = Block(block_hash, parent, chain.token_bytes[index], page_id)
+                self._by_hash[block_hash] = block
+            elif block.holds(parent, chain.token_bytes[index]):
+                # Two requests computed the same tokens at once. Both keep their own page, so that
+                # page tables only ever grow. A copy goes when it is idle and another is used.
+                older += block.page_ids
+                block.page_ids.append(page_id)
+            else:
                 chain.closed = True
-                return
+                break
+            self._by_page[page_id] = block
             chain.blocks.append(block)
+            parent = block
+        return older
 
     def keeps(self, page_id: int) -> bool:
         """Keep a page that is the last to hold a published block."""
@@ -79,29 +95,12 @@ class PrefixCache:
             return False
         if len(block.page_ids) == 1:
             return True
-        block.page_ids.remove(page_id)
-        del self._by_page[page_id]
+        self.forget(page_id)
         return False
 
     def forget(self, page_id: int) -> None:
-        """Take a kept page's block out of the index."""
+        """Strike a copy; without copies its block cannot be matched any more."""
         block = self._by_page.pop(page_id)
-        block.page_ids.clear()
-        del self._by_hash[block.block_hash]
-
-    def _enter(
-        self, chain: BlockChain, index: int, parent: Block | PrefixIdentity, page_id: int
-    ) -> Block | None:
-        block_hash, token_bytes = chain.hashes[index], chain.token_bytes[index]
-        block = self._by_hash.get(block_hash)
-        if block is None:
-            block = Block(block_hash, parent, token_bytes, page_id)
-            self._by_hash[block_hash] = block
-        elif block.holds(parent, token_bytes):
-            # Two requests computed the same tokens at once. Both keep their own page, so that page
-            # tables only ever grow; the first that falls idle while the other is used is freed.
-            block.page_ids.append(page_id)
-        else:
-            return None
-        self._by_page[page_id] = block
-        return block
+        block.page_ids.remove(page_id)
+        if not block.page_ids:
+            del self._by_hash[block.block_hash]

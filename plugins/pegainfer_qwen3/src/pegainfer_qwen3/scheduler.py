@@ -24,7 +24,7 @@ from pegainfer_core.engine import (
 
 if TYPE_CHECKING:
     from pegainfer_core.contract import GenerateRequest, ServePlan
-    from pegainfer_core.engine import Ledger, ModelRunner, RowResult
+    from pegainfer_core.engine import Ledger, ModelRunner
     from pegainfer_core.kv import KvManager
 
 
@@ -75,8 +75,12 @@ class Qwen3Scheduler:
         for row in plan.rows:
             self._admission.announce(row.sequence, ledger)
         results = self._runner.execute(plan)
+        for row in plan.rows:
+            row.sequence.num_computed += row.num_tokens
+        self._kv.commit(row.sequence for row in plan.rows)
         for row, result in zip(plan.rows, results, strict=True):
-            self._commit(row, result, ledger)
+            if deliver(row.sequence, result, ledger) is not None:
+                self._leave(row.sequence)
 
     def reset_prefix_cache(self) -> None:
         """Drop cached pages that no live request uses."""
@@ -127,13 +131,6 @@ class Qwen3Scheduler:
             self._running.add(sequence)
             admitted.append(sequence)
         return admitted
-
-    def _commit(self, row: Row, result: RowResult, ledger: Ledger) -> None:
-        sequence = row.sequence
-        sequence.num_computed += row.num_tokens
-        self._kv.commit(sequence)
-        if deliver(sequence, result, ledger) is not None:
-            self._leave(sequence)
 
     def _preempt(self, sequence: Sequence) -> None:
         self._leave(sequence)

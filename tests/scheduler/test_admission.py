@@ -1,0 +1,152 @@
+"""What is refused for good, what waits, and what a start reserves."""
+
+from __future__ import annotations
+
+import pytest
+
+from pegainfer_core.contract import (
+    ContextLength,
+    EmptyPrompt,
+    EngineCapabilities,
+    GenerateRequest,
+    InvalidParam,
+    InvalidToken,
+    KvBudget,
+    RejectReason,
+    SamplingParams,
+    ServePlan,
+    Unsupported,
+)
+from pegainfer_core.engine import Admission, Sequence
+from pegainfer_core.kv import KvManager
+
+B = 16
+
+
+def admission(
+    num_usable_pages: int = 100, capabilities: EngineCapabilities | None = None, **options: object
+) -> tuple[Admission, KvManager]:
+    kv = KvManager(num_usable_pages + 1, B)
+    plan = ServePlan(
+        max_model_len=1000,
+        vocab_size=50,
+        backend="numpy",
+        page_tokens=B,
+        num_pages=num_usable_pages + 1,
+        max_num_seqs=4,
+        max_prefill_tokens=64,
+        capabilities=capabilities or EngineCapabilities(),
+    )
+    return Admission(plan, kv, **options), kv  # type: ignore[arg-type]
+
+
+def request(prompt: list[int], max_tokens: int | None = 1, **fields: object) -> GenerateRequest:
+    params = SamplingParams(max_tokens=max_tokens)
+    return GenerateRequest(request_id=1, prompt_token_ids=prompt, params=params, **fields)  # type: ignore[arg-type]
+
+
+NO_PRIORITY = EngineCapabilities(priority=False)
+
+
+@pytest.mark.parametrize(
+    ("bad", "reason"),
+    [
+        (request([]), EmptyPrompt()),
+        (request([1, 50]), InvalidToken(token_id=50, vocab_size=50)),
+        (request([-1, 1]), InvalidToken(token_id=-1, vocab_size=50)),
+        (request([1], -1), InvalidParam(field="max_tokens", problem="must be at least 0, not -1")),
+        (
+            request([1] * 990, 11),
+            ContextLength(prompt_tokens=990, max_tokens=11, limit_tokens=1000),
+        ),
+        (
+            request([1] * 1000, None),
+            ContextLength(prompt_tokens=1000, max_tokens=1, limit_tokens=1000),
+        ),
+        (request([1], priority=1), Unsupported(field="priority")),
+        (request([1], lora="x"), Unsupported(field="lora")),
+    ],
+)
+def test_refused_for_good(bad: GenerateRequest, reason: RejectReason) -> None:
+    rules, kv = admission(capabilities=NO_PRIORITY)
+    assert rules.accept(bad) == reason
+    assert kv.pool.num_free == 100
+
+
+@pytest.mark.parametrize(
+    ("num_prompt", "max_tokens", "needed_pages"),
+    [
+        (160, 0, 10),
+        (160, 1, 10),  # the last token is never an input
+        (160, 2, 11),
+        (1, 160, 10),
+        (1, 161, 11),
+        (161, None, 11),
+    ],
+)
+def test_what_the_pool_can_never_hold(
+    num_prompt: int, max_tokens: int | None, needed_pages: int
+) -> None:
+    rules, _ = admission(num_usable_pages=10)
+    accepted = rules.accept(request([1] * num_prompt, max_tokens))
+    if needed_pages <= 10:
+        assert isinstance(accepted, Sequence)
+    else:
+        assert accepted == KvBudget(needed_pages=needed_pages, total_pages=10, page_tokens=B)
+        assert "needs 11 KV pages of 16 tokens, but the pool has 10" in str(accepted)
+
+
+@pytest.mark.parametrize(
+    ("num_usable_pages", "num_prompt", "max_tokens"),
+    [(100, 10, 990), (10, 10, 151), (10, 160, 1)],
+)
+def test_no_limit_means_context_or_pool(
+    num_usable_pages: int, num_prompt: int, max_tokens: int
+) -> None:
+    rules, _ = admission(num_usable_pages)
+    accepted = rules.accept(request([1] * num_prompt, None))
+    assert isinstance(accepted, Sequence)
+    assert accepted.max_tokens == max_tokens
+
+
+def started(rules: Admission, prompt: list[int], max_tokens: int | None) -> tuple[Sequence, bool]:
+    sequence = rules.accept(request(prompt, max_tokens))
+    assert isinstance(sequence, Sequence)
+    return sequence, rules.start(sequence)
+
+
+def test_on_demand_wants_headroom_but_reserves_the_prompt_only() -> None:
+    rules, kv = admission(40)  # 640 tokens
+    first, ok = started(rules, [1] * 32, None)
+    assert ok and first.num_reserved_pages == 2
+    assert kv.num_available == 38
+    _, ok = started(rules, [2] * 97, None)  # 7 pages and 512 tokens: 39 pages
+    assert not ok
+    _, ok = started(rules, [2] * 96, None)
+    assert ok
+
+
+def test_headroom_is_never_more_than_was_asked_for() -> None:
+    rules, kv = admission(10)
+    _, ok = started(rules, [1] * 150, 10)
+    assert ok
+    assert kv.num_available == 0
+
+
+def test_worst_case_reserves_the_lifetime() -> None:
+    rules, kv = admission(40, reserve="worst-case")
+    first, ok = started(rules, [1] * 32, 320)
+    assert ok and first.num_reserved_pages == 22
+    assert kv.num_available == 18
+    _, ok = started(rules, [1] * 32, 320)
+    assert not ok
+
+
+def test_a_preempted_sequence_needs_room_for_what_it_has() -> None:
+    rules, kv = admission(10, headroom_tokens=16)
+    sequence, ok = started(rules, [1] * 32, 100)
+    assert ok
+    kv.release(sequence)
+    sequence.token_ids += [2] * 64
+    assert rules.start(sequence)
+    assert sequence.num_reserved_pages == 6
