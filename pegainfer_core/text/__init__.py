@@ -12,6 +12,7 @@ from pegainfer_core.text.errors import (
     TokenizerError,
 )
 from pegainfer_core.text.generation_config import GenerationDefaults, end_token_ids
+from pegainfer_core.text.model_text import ModelText
 from pegainfer_core.text.output import TextDelta, TextOutput
 from pegainfer_core.text.reasoning_state import prompt_ends_in_reasoning
 from pegainfer_core.text.special_tokens import SpecialTokens
@@ -25,6 +26,7 @@ __all__ = [
     "GenerationConfigError",
     "GenerationDefaults",
     "IncrementalDetokenizer",
+    "ModelText",
     "SpecialTokens",
     "StopMatcher",
     "TextDelta",

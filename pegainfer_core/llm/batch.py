@@ -1,0 +1,79 @@
+"""Runs a batch of jobs on an engine, in the event loop its client belongs to."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Protocol
+
+from pegainfer_core.contract import EngineError
+from pegainfer_core.llm.answer import Answer
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from pegainfer_core.engine import EngineClient
+    from pegainfer_core.llm.answer import TextSettings
+    from pegainfer_core.llm.job import Job
+    from pegainfer_core.text import ModelText
+
+
+class OnEnd(Protocol):
+    """Whoever wants to know of ended requests. Must not raise."""
+
+    def __call__(self, answer: Answer, request_id: int | None) -> None:
+        """Take an ended request; its id is None when it never reached the engine."""
+
+
+async def run_batch(
+    client: EngineClient,
+    text: ModelText,
+    jobs: Sequence[Job],
+    settings: TextSettings,
+    on_end: OnEnd,
+) -> list[Answer]:
+    """Answer every job; a job that fails says so in its answer and stops no other.
+
+    Jobs are submitted in order. Twice as many as the engine runs at once are with it at any time:
+    enough that it never starves, and few enough that a long batch does not sit in its queue.
+    Cancelling aborts what runs.
+
+    Args:
+        client: The engine's.
+        text: The model's text side.
+        jobs: What to run.
+        settings: How answers become text.
+        on_end: Called for each job.
+
+    Returns:
+        Ended answers in the jobs' order.
+    """
+    answers = [Answer(job, text.tokenizer, text.end_token_ids, settings) for job in jobs]
+    pending = iter(zip(jobs, answers, strict=True))
+    num_workers = min(2 * client.info.max_num_seqs, len(jobs))
+    async with asyncio.TaskGroup() as group:
+        for _ in range(num_workers):
+            group.create_task(_work(client, sorted(text.end_token_ids), pending, on_end))
+    return answers
+
+
+async def _work(
+    client: EngineClient,
+    end_ids: list[int],
+    pending: Iterator[tuple[Job, Answer]],
+    on_end: OnEnd,
+) -> None:
+    for job, answer in pending:
+        try:
+            stream = client.submit(job.prompt.token_ids, job.params, eos_token_ids=end_ids)
+        except EngineError as error:
+            answer.fail(str(error))
+            on_end(answer, None)
+            continue
+        try:
+            while not answer.finish_reason:
+                for event in await stream.next_events():
+                    answer.take(event)
+        finally:
+            # A stop string, or a cancelled batch; harmless when the engine has ended it itself.
+            stream.abort()
+            on_end(answer, stream.request_id)
