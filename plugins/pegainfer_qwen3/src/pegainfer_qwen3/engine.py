@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from tqdm import tqdm
 
@@ -31,10 +31,11 @@ from pegainfer_qwen3.weights import canonical_name, ignored_names, load_weights,
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from pegainfer_core.backend import Backend
+    from pegainfer_core.backend import Backend, KvPool
     from pegainfer_core.contract import LaunchContext, ServePlan
     from pegainfer_core.weights import Progress
     from pegainfer_qwen3.config import Qwen3Config
+    from pegainfer_qwen3.weights import Qwen3Weights
 
 
 def launch(context: LaunchContext, plan: ServePlan) -> LocalEngine:
@@ -46,10 +47,49 @@ def launch(context: LaunchContext, plan: ServePlan) -> LocalEngine:
     return LocalEngine(lambda: _build(context, plan))
 
 
+class LoadedModel(NamedTuple):
+    """A model on its backend, and the KV pages it writes."""
+
+    model: Qwen3Model
+    weights: Qwen3Weights
+    kv: KvPool
+
+
+def load_model(context: LaunchContext, plan: ServePlan, backend: Backend) -> LoadedModel:
+    """Load a checkpoint onto a backend, with room for the plan's steps.
+
+    Raises:
+        ConfigError: The checkpoint is at fault.
+    """
+    raw_config = load_config(Path(context.model_dir))
+    config = parse_config(raw_config)
+    with _open_source(context, config) as source, _progress_bar() as progress:
+        dtype = backend.compute_dtype(compute_dtype(raw_config, source))
+        loader = ParameterLoader(
+            source,
+            model_specs(config),
+            dtype=dtype.value,
+            rename=canonical_name,
+            ignore=ignored_names(config),
+            progress=progress,
+        )
+        weights = load_weights(loader, config, backend, dtype)
+    if plan.num_pages is None:
+        raise ValueError("the plan does not say how many KV pages to allocate")
+    kv = backend.kv_pool(kv_layout(config, plan.page_tokens, dtype), plan.num_pages)
+    workspace = backend.workspace(max_step_tokens(plan), plan.max_model_len)
+    model = Qwen3Model(config, weights, backend, dtype, workspace, max_logit_rows(plan))
+    return LoadedModel(model, weights, kv)
+
+
 def _build(context: LaunchContext, plan: ServePlan) -> BuiltEngine:
     options = context.options
-    runner = build_runner(context, plan, NumpyBackend())
-    kv = KvManager(runner.num_pages, plan.page_tokens, prefix_cache=options.prefix_cache)
+    backend = NumpyBackend()
+    loaded = load_model(context, plan, backend)
+    sampler = Sampler(plan.vocab_size, options.seed)
+    runner = Qwen3Runner(loaded.model, backend, loaded.kv, sampler, plan)
+    runner.warm_up()
+    kv = KvManager(loaded.kv.num_pages, plan.page_tokens, prefix_cache=options.prefix_cache)
     scheduler = Qwen3Scheduler(runner, kv, plan, options.kv_reserve)
     info = EngineInfo(
         family=context.family,
@@ -63,38 +103,6 @@ def _build(context: LaunchContext, plan: ServePlan) -> BuiltEngine:
         pid=os.getpid(),
     )
     return BuiltEngine(scheduler, info)
-
-
-def build_runner(context: LaunchContext, plan: ServePlan, backend: Backend) -> Qwen3Runner:
-    """Load the model onto a backend, ready to compute steps.
-
-    Raises:
-        ConfigError: The checkpoint is at fault.
-    """
-    raw_config = load_config(Path(context.model_dir))
-    config = parse_config(raw_config)
-    with _open_source(context, config) as source:
-        dtype = backend.compute_dtype(compute_dtype(raw_config, source))
-        with _progress_bar() as progress:
-            loader = ParameterLoader(
-                source,
-                model_specs(config),
-                dtype=dtype.value,
-                rename=canonical_name,
-                ignore=ignored_names(config),
-                progress=progress,
-            )
-            weights = load_weights(loader, config, backend, dtype)
-    if plan.num_pages is None:
-        raise ValueError("the plan of a NumPy engine names its KV pages")
-    kv = backend.kv_pool(kv_layout(config, plan.page_tokens, dtype), plan.num_pages)
-    workspace = backend.workspace(max_step_tokens(plan), plan.max_model_len)
-    model = Qwen3Model(config, weights, backend, dtype, workspace, max_logit_rows(plan))
-    sampler = Sampler(plan.vocab_size, context.options.seed)
-    runner = Qwen3Runner(model, backend, kv, sampler, plan)
-    runner.warm_up()
-    workspace.freeze()
-    return runner
 
 
 def _open_source(context: LaunchContext, config: Qwen3Config) -> Checkpoint | DummyCheckpoint:

@@ -70,6 +70,10 @@ class Qwen3Model:
             ops.norm_gate_up_act(batch, hidden, mlp, activated, workspace)
             ops.down_add(batch, activated, mlp.down, hidden, workspace)
 
+    def freeze(self) -> None:
+        """Add no step buffers from now on."""
+        self._workspace.freeze()
+
     def logits(self, batch: Batch, first: int, count: int) -> Tensor:
         """Logits of the step's `logit_tokens` [first, first + count), after `forward`.
 

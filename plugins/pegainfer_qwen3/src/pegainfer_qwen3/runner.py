@@ -55,19 +55,15 @@ class Qwen3Runner:
             page_tokens=plan.page_tokens,
         )
 
-    @property
-    def num_pages(self) -> int:
-        """KV pages, the padding page included."""
-        return self._kv.num_pages
-
     def warm_up(self) -> None:
-        """Run one token on the padding page, so that every buffer there will be is laid out."""
+        """Run one token on the padding page: lays out every buffer, after which none is added."""
         self._metadata.clear()
         self._metadata.add_row([0], 0, [PADDING_PAGE], samples=True)
         self._metadata.finish(num_decode=1)
         batch = self._backend.upload(self._metadata)
         self._model.forward(batch, self._kv)
         self._model.logits(batch, 0, 1)
+        self._model.freeze()
 
     def execute(self, plan: StepPlan) -> list[RowResult]:
         """Compute a step. Results are parallel to `plan.rows`."""
