@@ -39,7 +39,7 @@ class Stepper:
     """A runner, and sequences whose pages are handed out here."""
 
     def __init__(self, model_dir: Path, ops: Ops | None = None, **options: object) -> None:
-        limits = {"max_num_seqs": 32, "max_prefill_tokens": 256, "max_model_len": 512}
+        limits = {"max_num_seqs": 32, "max_prefill_tokens": 1024, "max_model_len": 512}
         self.context = launch_context(model_dir, **(limits | options))
         self.plan = plan_qwen3(self.context)
         self.backend = NumpyBackend()
@@ -120,7 +120,7 @@ class Stepper:
         return np.concatenate(parts)
 
     def _chunk_logits(self, sequence: Sequence, start: int, end: int) -> NDArray[np.float32]:
-        metadata = StepMetadata(256, 1, 64, self.plan.page_tokens)
+        metadata = StepMetadata(256, 1, len(sequence.page_ids), self.plan.page_tokens)
         count = end - start
         metadata.add_row(
             sequence.token_ids[start:end],
