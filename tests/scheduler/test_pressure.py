@@ -85,6 +85,18 @@ def test_priority_decides_who_is_admitted_first() -> None:
     assert ended == [first, ids[2], ids[1], ids[3], ids[0]]
 
 
+def test_a_better_priority_takes_over_the_prefill_budget() -> None:
+    harness = Harness(num_usable_pages=100, max_prefill_tokens=8)
+    harness.submit([(7 * i) % 40 for i in range(160)])
+    harness.step()
+    urgent = harness.submit([(3 * i) % 40 for i in range(40)], priority=-1)
+    for _ in range(5):
+        assert not harness.answers[urgent].token_ids
+        harness.step()
+    assert len(harness.answers[urgent].token_ids) == 1
+    harness.drain()
+
+
 def test_short_prompts_start_soon_beside_a_stream_of_long_ones() -> None:
     harness = Harness(num_usable_pages=1000, max_num_seqs=16, max_prefill_tokens=16)
     rng = random.Random(3)
