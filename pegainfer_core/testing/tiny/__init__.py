@@ -1,0 +1,11 @@
+"""Tiny checkpoints for tests, made by NumPy in well under a second.
+
+Values depend on the seed and the tensor's name only, and are the same on every machine, so that
+goldens made from a reference implementation hold without it.
+"""
+
+from pegainfer_core.testing.tiny.folder import edit_config
+from pegainfer_core.testing.tiny.qwen3 import tiny_qwen3
+from pegainfer_core.testing.tiny.table import TableRow, row, script, table_model
+
+__all__ = ["TableRow", "edit_config", "row", "script", "table_model", "tiny_qwen3"]
