@@ -6,6 +6,7 @@ the process: the launch message names the plugin module to import.
 
 from __future__ import annotations
 
+import gc
 import importlib
 import logging
 import os
@@ -146,6 +147,10 @@ def main() -> int:
     engine = _build(channel, launch)
     if engine is None:
         return 1
+    # What was built lives as long as the process: keep the collector from walking it every few
+    # steps, which would show as latency spikes.
+    gc.collect()
+    gc.freeze()
     outbox = Outbox(channel, engine.metrics)
     engine.connect(outbox.put)
     channel.send(Ready(engine.info))
