@@ -119,8 +119,12 @@ def _report(error: Exception, debug: bool) -> int:
     from pegainfer_core.contract import EngineError
     from pegainfer_core.weights.errors import ConfigError
 
+    message = str(error)
     if isinstance(error, UserFault | ConfigError):
         code = USER_FAULT
+    elif isinstance(error, OSError) and error.filename is not None:
+        # A file or folder the user named, or one in it, that no reader has worded better.
+        code, message = USER_FAULT, f"{error.filename}: {error.strerror}"
     elif isinstance(error, EngineError):
         code = OTHER_FAULT
     else:
@@ -128,7 +132,7 @@ def _report(error: Exception, debug: bool) -> int:
         return OTHER_FAULT
     if debug:
         traceback.print_exception(error)
-    print(f"pegainfer: error: {error}", file=sys.stderr)
+    print(f"pegainfer: error: {message}", file=sys.stderr)
     return code
 
 

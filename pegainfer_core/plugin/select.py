@@ -161,6 +161,8 @@ def _no_match_message(decision: Decision, unloaded: Sequence[str]) -> str:
         head += f"; install one: {decision.hint}"
     elif not decision.verdicts and not unloaded:
         head += "; no model family is installed"
+    elif package_for_model_type(decision.model_type) is None:
+        head += "; no package of this project does"
     verdicts = [f"  {v.family} (package {v.dist}): {v.reason}" for v in decision.verdicts]
     return "\n".join([head, *verdicts, *unloaded])
 

@@ -30,6 +30,8 @@ def work(options):
         raise CommandFault("--port 80 is in use; choose another")
     if options.kind == "config":
         raise ConfigError("shard 2 is truncated; fetch it again")
+    if options.kind == "file":
+        open("/nowhere/tokenizer.json")
     if options.kind == "engine":
         raise EngineError("the engine died")
     if options.kind == "bug":
@@ -72,6 +74,7 @@ def test_a_plugin_command_runs_and_gives_the_exit_code(run: Run, site: PluginSit
     [
         ("fault", 2, "pegainfer: error: --port 80 is in use; choose another\n"),
         ("config", 2, "pegainfer: error: shard 2 is truncated; fetch it again\n"),
+        ("file", 2, "pegainfer: error: /nowhere/tokenizer.json: No such file or directory\n"),
         ("engine", 1, "pegainfer: error: the engine died\n"),
         ("interrupt", 130, ""),
     ],

@@ -55,6 +55,7 @@ def test_no_claim_lists_every_reason_and_every_broken_plugin(host: PluginHost) -
     head, *details = str(fault.value).splitlines()
     assert "model_type 'c'" in head and "CForCausalLM" in head and "/models/m/config.json" in head
     assert "install" not in head.replace("installed", "")
+    assert head.endswith("; no package of this project does")
     assert any("one (package dist-one): only a, both" in line for line in details)
     assert any("two (package dist-two): only b, both" in line for line in details)
     assert any("'imp'" in line and "a_module_that_is_not_there" in line for line in details)
