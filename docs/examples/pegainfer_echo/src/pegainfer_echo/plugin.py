@@ -32,7 +32,7 @@ CAPABILITIES = EngineCapabilities(
 )
 
 
-class EchoOptions(FamilyOptions):
+class EchoOptions(FamilyOptions, frozen=True, kw_only=True):
     """Flags of `pegainfer serve` for an echo model."""
 
     echo_prefill_ms: Annotated[
@@ -52,7 +52,7 @@ class EchoFamily:
 
     id = "echo"
     display_name = "Echo"
-    options = EchoOptions
+    options: type[FamilyOptions] = EchoOptions
     shared_options = frozenset({"max_model_len", "max_num_seqs", "seed"})
     chat = ChatProfile()
 
