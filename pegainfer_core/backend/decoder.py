@@ -50,15 +50,14 @@ class AttentionWeights:
     Attributes:
         input_norm: [hidden].
         qkv: [qkv_width, hidden]: all query heads, then key heads, then value heads.
-        query_norm: [head_dim].
-        key_norm: [head_dim].
+        head_norm: [num_heads + num_kv_heads, head_dim]: the query norm's weight for each query
+            head, then the key norm's for each key head, so that one pass norms them all.
         out: [hidden, query_width].
     """
 
     input_norm: Tensor
     qkv: Tensor
-    query_norm: Tensor
-    key_norm: Tensor
+    head_norm: Tensor
     out: Tensor
 
 

@@ -64,10 +64,7 @@ class Ops(ABC):
         normed = workspace.buffer("normed", hidden.width, hidden.dtype)
         self.rms_norm(count, hidden, weights.input_norm, shape.norm_eps, normed)
         self.linear(count, normed, weights.qkv, qkv)
-        self.head_norm(count, qkv, 0, shape.num_heads, weights.query_norm, shape.norm_eps)
-        self.head_norm(
-            count, qkv, shape.num_heads, shape.num_kv_heads, weights.key_norm, shape.norm_eps
-        )
+        self.head_norm(count, qkv, weights.head_norm, shape.norm_eps)
         self.rope(batch, qkv, shape.num_heads + shape.num_kv_heads, shape.head_dim, rope)
         self.kv_write(batch, qkv, shape, kv, layer)
 
@@ -183,10 +180,8 @@ class Ops(ABC):
         """`out` [count, n] = `x` [count, k] @ `weight`^T, weight [n, k]."""
 
     @abstractmethod
-    def head_norm(
-        self, count: int, x: Tensor, first: int, num_heads: int, weight: Tensor, eps: float
-    ) -> None:
-        """`rms_norm` in place on heads [first, first + num_heads) of each row of `x`."""
+    def head_norm(self, count: int, x: Tensor, weight: Tensor, eps: float) -> None:
+        """`rms_norm` in place on the first heads of each row of `x`, weight [heads, head_dim]."""
 
     @abstractmethod
     def rope(

@@ -20,12 +20,9 @@ if TYPE_CHECKING:
 
     FloatArray = NDArray[np.float32]
 
-# 0-d arrays: NumPy turns Python and NumPy scalars into these on every call, which costs more than
-# the arithmetic on a short row.
-_ONE_BIT = np.array(1, np.uint32)
-_HALF_LESS_ONE = np.array(0x7FFF, np.uint32)
-_HIGH_HALF = np.array(0xFFFF0000, np.uint32)
+# 0-d arrays: NumPy makes one of a Python or NumPy scalar on every call.
 _SIXTEEN = np.array(16, np.uint32)
+_SPLITTER = np.array(2**16 + 1, np.float32)
 _CHUNK_VALUES = 1 << 16
 
 
@@ -40,26 +37,29 @@ def stored_pages(kv: KvPool) -> NDArray[np.uint16] | FloatArray:
 
 
 def round_to(values: FloatArray, dtype: DType) -> None:
-    """Round a C-contiguous array in place to values that `dtype` holds, ties to even."""
+    """Round in place to values that `dtype` holds, ties to even.
+
+    Args:
+        values: Any strides. Magnitudes below 2^111; larger ones come out as not-a-number.
+        dtype: float32 leaves the values alone.
+    """
     if dtype is not DType.BFLOAT16:
         return
-    bits = values.reshape(-1).view(np.uint32)
-    if bits.size <= _CHUNK_VALUES:
-        _round_bits(bits)
+    if values.size <= _CHUNK_VALUES:
+        _round_bfloat16(values)
         return
-    # Chunks that stay in a core's cache: the five passes below then cost little more than one.
-    for start in range(0, bits.size, _CHUNK_VALUES):
-        _round_bits(bits[start : start + _CHUNK_VALUES])
+    # Chunks that stay in a core's cache: three passes then cost little more than one.
+    step = max(_CHUNK_VALUES * len(values) // values.size, 1)
+    for start in range(0, len(values), step):
+        _round_bfloat16(values[start : start + step])
 
 
-def _round_bits(bits: NDArray[np.uint32]) -> None:
-    # Add half of the last kept bit, less one unless that bit is odd. A NaN stays one: those that
-    # arithmetic on bfloat16 values makes have empty low halves, so the carry cannot run over.
-    half = np.right_shift(bits, _SIXTEEN)
-    np.bitwise_and(half, _ONE_BIT, out=half)
-    np.add(half, _HALF_LESS_ONE, out=half)
-    np.add(bits, half, out=bits)
-    np.bitwise_and(bits, _HIGH_HALF, out=bits)
+def _round_bfloat16(values: FloatArray) -> None:
+    # Dekker's splitting at bit 16: what the first product loses to rounding is just the low half.
+    # Three passes in place of five on the bits; a test goes through every significand.
+    scaled = np.multiply(values, _SPLITTER)
+    np.subtract(values, scaled, out=values)
+    np.add(values, scaled, out=values)
 
 
 def widen_bfloat16(bits: NDArray[np.uint16], out: FloatArray) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -15,7 +15,6 @@ from pegainfer_core.backend.numpy.arrays import (
 )
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
     from pegainfer_core.backend.decoder import AttentionShape
     from pegainfer_core.backend.kv_pool import KvPool
@@ -66,9 +65,8 @@ def attend_rows(
         out: [T, query_width], not rounded here.
         workspace: For the dense copies.
     """
-    for row in batch.rows:
-        keys = _gather(kv, row, 2 * layer, "context_keys", workspace)
-        values = _gather(kv, row, 2 * layer + 1, "context_values", workspace)
+    for row in batch.rows(kv.layout.num_layers):
+        keys, values = _gather(kv, row, layer, workspace)
         row_queries, row_out = queries[row.first : row.end], out[row.first : row.end]
         if row.end - row.first == 1:
             _attend_token(row_queries[0], keys, values, shape, row_out[0])
@@ -76,28 +74,32 @@ def attend_rows(
             _attend_chunk(row_queries, keys, values, shape, row_out)
 
 
-def _gather(kv: KvPool, row: RowSpan, plane: int, name: str, workspace: Workspace) -> FloatArray:
-    """Keys or values of a row's context in one layer: [context, kv_heads, head_dim] float32.
+def _gather(
+    kv: KvPool, row: RowSpan, layer: int, workspace: Workspace
+) -> tuple[FloatArray, FloatArray]:
+    """Keys and values of a row's context in one layer, each [context, kv_heads, head_dim] float32.
 
     Only the context itself is returned, so that what lies behind it in the last page (stale, or
     poison in a test) cannot reach a result.
     """
     layout = kv.layout
-    page_values = layout.page_tokens * layout.num_kv_heads * layout.head_dim
-    planes = stored_pages(kv).reshape(-1, page_values)
-    indices = row.pages * (2 * layout.num_layers) + plane
     width = layout.num_kv_heads * layout.head_dim
+    num_pages, plane_values = len(row.planes), layout.page_tokens * width
     capacity = layout.pages_for(workspace.max_context_tokens) * layout.page_tokens
-    dense = floats(workspace.buffer(name, width, DType.FLOAT32, capacity))
-    stored = dense.reshape(-1)[: len(indices) * page_values].reshape(len(indices), page_values)
+    planes = stored_pages(kv).reshape(-1, 2 * plane_values)
+    dense = floats(workspace.buffer("context", width, DType.FLOAT32, 2 * capacity))
+    # [2, page, values]: keys of all pages, then values, each a dense run of tokens.
+    by_page = dense.reshape(2, -1)[:, : num_pages * plane_values].reshape(2, num_pages, -1)
     if layout.dtype is DType.BFLOAT16:
-        packed = workspace.buffer("context_bits", width, DType.FLOAT32, (capacity + 1) // 2)
-        bits = floats(packed).view(np.uint16).reshape(-1)[: stored.size].reshape(stored.shape)
-        np.take(planes, indices, axis=0, out=bits, mode="clip")
-        widen_bfloat16(cast("NDArray[np.uint16]", bits), stored)
+        packed = floats(workspace.buffer("context_bits", width, DType.FLOAT32, capacity))
+        bits = packed.view(np.uint16).reshape(-1)[: 2 * num_pages * plane_values]
+        gathered = bits.reshape(num_pages, 2 * plane_values)
+        np.take(planes, row.planes + layer, axis=0, out=gathered, mode="clip")
+        widen_bfloat16(gathered.reshape(num_pages, 2, -1).swapaxes(0, 1), by_page)
     else:
-        np.take(planes, indices, axis=0, out=stored, mode="clip")
-    return dense[: row.context].reshape(row.context, layout.num_kv_heads, layout.head_dim)
+        by_page.swapaxes(0, 1)[...] = planes[row.planes + layer].reshape(num_pages, 2, -1)
+    both = dense.reshape(2, capacity, layout.num_kv_heads, layout.head_dim)[:, : row.context]
+    return both[0], both[1]
 
 
 def _attend_token(
@@ -115,10 +117,9 @@ def _attend_token(
     scores = np.empty((group, shape.num_kv_heads, len(keys)), np.float32)
     for member in range(group):
         np.matmul(keys_by_head, heads[:, member, :, None], out=scores[member, :, :, None])
-    total = _exponentiate(scores)
+    scores /= _exponentiate(scores)
     for member in range(group):
-        weighted = np.matmul(scores[member, :, None], values_by_head)
-        np.divide(weighted[:, 0], total[member], out=results[:, member])
+        np.matmul(scores[member, :, None], values_by_head, out=results[:, member, None])
 
 
 def _attend_chunk(

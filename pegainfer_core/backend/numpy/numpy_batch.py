@@ -24,13 +24,14 @@ class RowSpan(NamedTuple):
         first: Its first token in the step.
         end: One past its last.
         context: Tokens of its context, those of this step included.
-        pages: Its page ids, int64.
+        planes: Where its pages' first layer lies in the pool seen as [page and layer, values],
+            int64; a layer's own place is that plus its index.
     """
 
     first: int
     end: int
     context: int
-    pages: NDArray[np.int64]
+    planes: NDArray[np.int64]
 
 
 class NumpyBatch(Batch):
@@ -40,7 +41,6 @@ class NumpyBatch(Batch):
         token_ids: [T].
         slot_pages: [T] page that each token's KV goes to.
         slot_offsets: [T] place in that page.
-        rows: The rows.
     """
 
     def __init__(self, metadata: StepMetadata) -> None:
@@ -50,29 +50,37 @@ class NumpyBatch(Batch):
         slots = metadata.slots[:count].astype(np.int64)
         self.token_ids = metadata.token_ids[:count].astype(np.int64)
         self.slot_pages, self.slot_offsets = np.divmod(slots, metadata.page_tokens)
-        self.rows = _row_spans(metadata)
         self._positions = metadata.positions[:count].astype(np.int64)
         self._rope: RopeTable | None = None
-        self._cos_sin: tuple[FloatArray, FloatArray] | None = None
+        self._turns: tuple[FloatArray, FloatArray] | None = None
+        self._num_layers = 0
+        self._rows: list[RowSpan] = []
 
-    def cos_sin(self, table: RopeTable) -> tuple[FloatArray, FloatArray]:
-        """Cos and sin of the step's positions, each [T, 1, rotary_dim / 2]."""
-        if self._cos_sin is None or self._rope is not table:
-            self._rope = table
-            self._cos_sin = (
-                floats(table.cos)[self._positions, None],
-                floats(table.sin)[self._positions, None],
-            )
-        return self._cos_sin
+    def turns(self, table: RopeTable) -> tuple[FloatArray, FloatArray]:
+        """Factors for a head's two halves: cos [T, 1, 1, half], and -sin and sin [T, 1, 2, half].
+
+        With x as [T, heads, 2, half], x * cos + (x with halves swapped) * these is the turned head.
+        """
+        if self._turns is None or self._rope is not table:
+            sin = floats(table.sin)[self._positions, None, None]
+            cos = floats(table.cos)[self._positions, None, None]
+            self._rope, self._turns = table, (cos, np.concatenate([-sin, sin], axis=2))
+        return self._turns
+
+    def rows(self, num_layers: int) -> list[RowSpan]:
+        """The rows, for pages of so many layers."""
+        if self._num_layers != num_layers:
+            self._num_layers, self._rows = num_layers, _row_spans(self.metadata, num_layers)
+        return self._rows
 
 
-def _row_spans(metadata: StepMetadata) -> list[RowSpan]:
+def _row_spans(metadata: StepMetadata, num_layers: int) -> list[RowSpan]:
     rows = metadata.num_rows
     starts = metadata.row_starts[: rows + 1].tolist()
     contexts = metadata.context_lens[:rows].tolist()
     page_starts = metadata.page_starts[: rows + 1].tolist()
-    pages = metadata.pages[: page_starts[rows]].astype(np.int64)
+    planes = metadata.pages[: page_starts[rows]].astype(np.int64) * num_layers
     return [
-        RowSpan(starts[i], starts[i + 1], contexts[i], pages[page_starts[i] : page_starts[i + 1]])
+        RowSpan(starts[i], starts[i + 1], contexts[i], planes[page_starts[i] : page_starts[i + 1]])
         for i in range(rows)
     ]

@@ -51,33 +51,24 @@ class NumpyOps(Ops):
             np.matmul(rows, matrix.T, out=result)
         round_to(result, out.dtype)
 
-    def head_norm(
-        self, count: int, x: Tensor, first: int, num_heads: int, weight: Tensor, eps: float
-    ) -> None:
+    def head_norm(self, count: int, x: Tensor, weight: Tensor, eps: float) -> None:
         """See `Ops.head_norm`."""
-        head_dim = weight.width
-        columns = floats(x)[:count, first * head_dim : (first + num_heads) * head_dim]
-        heads = columns.reshape(count, num_heads, head_dim)
-        normed = np.empty(heads.shape, np.float32)
-        _normalise(heads, floats(weight), eps, normed, x.dtype)
-        heads[...] = normed
+        num_heads, head_dim = weight.shape
+        heads = floats(x)[:count, : num_heads * head_dim].reshape(count, num_heads, head_dim)
+        _normalise(heads, floats(weight), eps, heads, x.dtype)
 
     def rope(
         self, batch: Batch, x: Tensor, num_heads: int, head_dim: int, table: RopeTable
     ) -> None:
         """See `Ops.rope`."""
-        count = batch.num_tokens
-        cos, sin = cast(NumpyBatch, batch).cos_sin(table)
+        count, half = batch.num_tokens, table.cos.width
+        cos, sin = cast(NumpyBatch, batch).turns(table)
         heads = floats(x)[:count, : num_heads * head_dim].reshape(count, num_heads, head_dim)
-        half = table.cos.width
-        low, high = heads[..., :half], heads[..., half : 2 * half]
-        turned = np.empty((count, num_heads, 2 * half), np.float32)
-        np.multiply(low, cos, out=turned[..., :half])
-        turned[..., :half] -= high * sin
-        np.multiply(high, cos, out=turned[..., half:])
-        turned[..., half:] += low * sin
-        round_to(turned, x.dtype)
-        heads[..., : 2 * half] = turned
+        halves = heads[..., : 2 * half].reshape(count, num_heads, 2, half)
+        swapped = halves[:, :, ::-1] * sin
+        halves *= cos
+        halves += swapped
+        round_to(halves, x.dtype)
 
     def kv_write(
         self, batch: Batch, qkv: Tensor, shape: AttentionShape, kv: KvPool, layer: int
@@ -125,11 +116,10 @@ class NumpyOps(Ops):
 def _normalise(
     x: FloatArray, weight: FloatArray, eps: float, out: FloatArray, dtype: DType
 ) -> None:
-    root = np.vecdot(x, x)
-    root /= x.shape[-1]
-    root += eps
-    np.sqrt(root, out=root)
-    np.divide(x, root[..., None], out=out)
+    scale = np.vecdot(x, x)
+    scale *= np.float32(1.0 / x.shape[-1])
+    scale += np.float32(eps)
+    np.divide(x, np.sqrt(scale, out=scale)[..., None], out=out)
     round_to(out, dtype)
     out *= weight
     round_to(out, dtype)

@@ -6,18 +6,18 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+import numpy as np
+
 from pegainfer_core.backend import AttentionWeights, MlpWeights
 from pegainfer_core.weights import TensorSpec
 from pegainfer_qwen3.config import parse_config
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Mapping
 
     from pegainfer_core.backend import Backend, DType, Tensor
     from pegainfer_core.weights import ParameterLoader
     from pegainfer_qwen3.config import Qwen3Config
-
-    Read = Callable[[tuple[str, ...]], Tensor]
 
 EMBEDDING: Final = "model.embed_tokens.weight"
 NORM: Final = "model.norm.weight"
@@ -122,28 +122,38 @@ def load_weights(
         ConfigError: The checkpoint does not hold them.
     """
 
-    def read(names: tuple[str, ...]) -> Tensor:
-        return backend.adopt(loader.read_stacked(names), dtype)
+    def read(name: str) -> Tensor:
+        return backend.adopt(loader.read(name), dtype)
 
-    embedding = read((EMBEDDING,))
+    embedding = read(EMBEDDING)
     layers = tuple(
-        _load_layer(read, config, f"model.layers.{i}.") for i in range(config.num_layers)
+        _load_layer(loader, config, backend, dtype, f"model.layers.{i}.")
+        for i in range(config.num_layers)
     )
-    norm = read((NORM,))
-    head = embedding if config.tied else read((HEAD,))
+    norm = read(NORM)
+    head = embedding if config.tied else read(HEAD)
     loader.finish()
     return Qwen3Weights(embedding, layers, norm, head)
 
 
-def _load_layer(read: Read, config: Qwen3Config, prefix: str) -> LayerWeights:
+def _load_layer(
+    loader: ParameterLoader, config: Qwen3Config, backend: Backend, dtype: DType, prefix: str
+) -> LayerWeights:
     def parameter(*names: str) -> Tensor:
-        return read(tuple(f"{prefix}{name}.weight" for name in names))
+        fused = loader.read_stacked([f"{prefix}{name}.weight" for name in names])
+        return backend.adopt(fused, dtype)
+
+    head_norm = np.concatenate(
+        [
+            np.tile(loader.read(f"{prefix}self_attn.q_norm.weight"), (config.num_heads, 1)),
+            np.tile(loader.read(f"{prefix}self_attn.k_norm.weight"), (config.num_kv_heads, 1)),
+        ]
+    )
 
     attention = AttentionWeights(
         input_norm=parameter("input_layernorm"),
         qkv=parameter("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"),
-        query_norm=parameter("self_attn.q_norm"),
-        key_norm=parameter("self_attn.k_norm"),
+        head_norm=backend.adopt(head_norm, dtype),
         out=parameter("self_attn.o_proj"),
     )
     mlp = MlpWeights(
