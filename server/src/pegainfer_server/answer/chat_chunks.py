@@ -1,0 +1,94 @@
+"""Events of a streamed chat: the role, the content, the ending, each an event of its own."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from msgspec import UNSET
+
+from pegainfer_server.answer.chunks import TEXT_MARKER
+from pegainfer_server.answer.logprobs_view import LogprobsView
+from pegainfer_server.answer.sse import encode_json, event, split_around_text
+from pegainfer_server.protocol.chat import ChatChunk, ChatChunkChoice, ChatDelta
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from pegainfer_core.text import Tokenizer
+    from pegainfer_server.generation import Ending, Generation, Piece
+    from pegainfer_server.job import Job
+    from pegainfer_server.protocol.usage import Usage
+
+OBJECT = "chat.completion.chunk"
+
+
+class ChatChunks:
+    """Implements `ChunkEncoder`."""
+
+    def __init__(self, job: Job, tokenizer: Tokenizer) -> None:
+        self._job = job
+        self._id = f"chatcmpl-{job.request_id}"
+        self._view = LogprobsView(tokenizer, job.logprobs or 0, tokens_as_ids=job.tokens_as_ids)
+        plain = ChatChunkChoice(index=0, delta=ChatDelta(content=TEXT_MARKER), finish_reason=None)
+        self._head, self._tail = split_around_text(self._chunk([plain]), TEXT_MARKER)
+
+    def opening(self) -> bytes:
+        """The role, which clients wait for before any text."""
+        delta = ChatDelta(role="assistant", content="")
+        chunk = self._chunk([ChatChunkChoice(index=0, delta=delta, finish_reason=None)])
+        if self._job.return_token_ids:
+            chunk = self._chunk(chunk.choices, prompt_token_ids=self._job.prompt_token_ids)
+        return event(chunk)
+
+    def pieces(self, pieces: Sequence[Piece], generation: Generation) -> bytes:
+        """Events for the pieces that have something to show, then one for the ending."""
+        usage = generation.usage if self._job.continuous_usage else None
+        if self._job.detailed:
+            shown = [piece for piece in pieces if piece.text or piece.token_ids]
+            events = [self._detailed(piece, usage) for piece in shown]
+        else:
+            head, tail = self._head, self._tail
+            events = [head + encode_json(piece.text) + tail for piece in pieces if piece.text]
+        if generation.ending is not None:
+            events.append(self._ending(generation.ending, usage))
+        return b"".join(events)
+
+    def usage(self, usage: Usage) -> bytes:
+        """The event with the token counts."""
+        return event(self._chunk([], usage))
+
+    def _detailed(self, piece: Piece, usage: Usage | None) -> bytes:
+        job = self._job
+        choice = ChatChunkChoice(
+            index=0,
+            delta=ChatDelta(content=piece.text),
+            logprobs=UNSET if job.logprobs is None else self._view.chat(piece),
+            token_ids=piece.new_token_ids if job.return_token_ids else UNSET,
+            finish_reason=None,
+        )
+        return event(self._chunk([choice], usage))
+
+    def _ending(self, ending: Ending, usage: Usage | None) -> bytes:
+        choice = ChatChunkChoice(
+            index=0,
+            delta=ChatDelta(),
+            finish_reason=ending.finish_reason,
+            stop_reason=ending.stop_reason,
+        )
+        return event(self._chunk([choice], usage))
+
+    def _chunk(
+        self,
+        choices: list[ChatChunkChoice],
+        usage: Usage | None = None,
+        prompt_token_ids: list[int] | None = None,
+    ) -> ChatChunk:
+        return ChatChunk(
+            id=self._id,
+            object=OBJECT,
+            created=self._job.created,
+            model=self._job.model,
+            choices=choices,
+            usage=UNSET if usage is None else usage,
+            prompt_token_ids=UNSET if prompt_token_ids is None else prompt_token_ids,
+        )

@@ -1,0 +1,157 @@
+"""ASGI responses: bytes known beforehand, an answer sent whole, and an answer streamed.
+
+Streams do not go through the web framework's generators, whose price is paid for every token.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from abc import ABC, abstractmethod
+from typing import TYPE_CHECKING
+
+from pegainfer_server.answer.event_writer import EventWriter
+from pegainfer_server.answer.sse import DONE, HEADERS, raw_event
+from pegainfer_server.api_error import ApiError, internal
+from pegainfer_server.fault_id import log_fault
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from litestar.types import Receive, Scope, Send
+
+    from pegainfer_core.text import Tokenizer
+    from pegainfer_server.answer.chunks import ChunkEncoder
+    from pegainfer_server.answer.stream_keeper import StreamKeeper
+    from pegainfer_server.answer.whole import WholeEncoder
+    from pegainfer_server.generation import Generation, Piece
+
+JSON = b"application/json"
+
+
+class Reply(ABC):
+    """What a route handler returns."""
+
+    @abstractmethod
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Send the response."""
+
+
+class BytesReply(Reply):
+    """A body that is known beforehand."""
+
+    def __init__(
+        self,
+        body: bytes,
+        *,
+        status: int = 200,
+        content_type: bytes = JSON,
+        headers: Sequence[tuple[bytes, bytes]] = (),
+    ) -> None:
+        self._body = body
+        self._status = status
+        self._headers = [
+            (b"content-type", content_type),
+            (b"content-length", str(len(body)).encode()),
+            *headers,
+        ]
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Send status, headers and body."""
+        await send(
+            {"type": "http.response.start", "status": self._status, "headers": self._headers}
+        )
+        await send({"type": "http.response.body", "body": self._body, "more_body": False})
+
+
+class WholeReply(Reply):
+    """An answer that is sent when it is complete."""
+
+    def __init__(self, generation: Generation, tokenizer: Tokenizer, encode: WholeEncoder) -> None:
+        self._generation = generation
+        self._tokenizer = tokenizer
+        self._encode = encode
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Collect the answer and send it.
+
+        Raises:
+            ApiError: The engine refused or lost the request.
+        """
+        generation = self._generation
+        pieces: list[Piece] = []
+        with watched(generation, receive):
+            while generation.ending is None:
+                pieces += await generation.next_pieces()
+        if not generation.abandoned:
+            body = self._encode(generation, pieces, generation.ending, self._tokenizer)
+            await BytesReply(body)(scope, receive, send)
+
+
+@contextlib.contextmanager
+def watched(generation: Generation, receive: Receive) -> Iterator[None]:
+    """Abort the generation when its client goes away, and account for it at the end.
+
+    Servers cancel no handler of a client that left, so somebody has to wait for the news.
+    """
+
+    async def wait_for_disconnect() -> None:
+        while (await receive())["type"] != "http.disconnect":
+            pass
+        if generation.ending is None:
+            generation.abandon()
+
+    watcher = asyncio.ensure_future(wait_for_disconnect())
+    try:
+        yield
+    finally:
+        watcher.cancel()
+        generation.close()
+
+
+class StreamReply(Reply):
+    """An answer as server-sent events.
+
+    Headers wait for the engine's first word, so that a refusal can still have its own status.
+    """
+
+    def __init__(self, generation: Generation, chunks: ChunkEncoder, keeper: StreamKeeper) -> None:
+        self._generation = generation
+        self._chunks = chunks
+        self._keeper = keeper
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Stream the answer.
+
+        Raises:
+            ApiError: The engine refused the request before anything was sent.
+        """
+        with watched(self._generation, receive):
+            pieces = await self._first_pieces()
+            await send({"type": "http.response.start", "status": 200, "headers": HEADERS})
+            writer = EventWriter(send, self._generation.stream)
+            with self._keeper.keeping(writer), writer.cut_off_quietly():
+                await self._events(pieces, writer)
+
+    async def _first_pieces(self) -> list[Piece]:
+        try:
+            async with asyncio.timeout(self._keeper.ping_interval_s):
+                return await self._generation.next_pieces()
+        except TimeoutError:
+            return []  # A long queue: from here on the client gets pings.
+
+    async def _events(self, pieces: list[Piece], writer: EventWriter) -> None:
+        generation, chunks = self._generation, self._chunks
+        body = chunks.opening() + chunks.pieces(pieces, generation)
+        try:
+            while generation.ending is None:
+                if body:
+                    await writer.write(body)
+                body = chunks.pieces(await generation.next_pieces(), generation)
+            if generation.job.include_usage:
+                body += chunks.usage(generation.usage)
+        except ApiError as error:
+            body = raw_event(error.body)
+        except Exception as error:
+            body = raw_event(internal(log_fault(error)).body)
+        await writer.write(body + DONE, more_body=False)

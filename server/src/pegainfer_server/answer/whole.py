@@ -1,0 +1,116 @@
+"""A whole answer, from all its pieces, for each endpoint."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+from msgspec import UNSET
+
+from pegainfer_server.answer.logprobs_view import LogprobsView
+from pegainfer_server.answer.sse import encode_json
+from pegainfer_server.generation import Piece
+from pegainfer_server.protocol.chat import ChatChoice, ChatMessage, ChatResponse
+from pegainfer_server.protocol.completion import CompletionChoice, CompletionResponse
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from pegainfer_core.text import Tokenizer
+    from pegainfer_server.generation import Ending, Generation
+    from pegainfer_server.protocol.logprobs import PromptLogprobs
+
+
+class WholeEncoder(Protocol):
+    """Encodes the body of a response that is not streamed."""
+
+    def __call__(
+        self,
+        generation: Generation,
+        pieces: Sequence[Piece],
+        ending: Ending,
+        tokenizer: Tokenizer,
+    ) -> bytes:
+        """All pieces of an ended generation as JSON."""
+        ...
+
+
+def encode_completion(
+    generation: Generation, pieces: Sequence[Piece], ending: Ending, tokenizer: Tokenizer
+) -> bytes:
+    """The body of `/v1/completions`."""
+    job = generation.job
+    whole = _join(pieces)
+    choice = CompletionChoice(
+        index=0,
+        text=whole.text,
+        logprobs=None if job.logprobs is None else _view(generation, tokenizer).completion(whole),
+        finish_reason=ending.finish_reason,
+        stop_reason=ending.stop_reason,
+        prompt_token_ids=job.prompt_token_ids if job.return_token_ids else UNSET,
+        token_ids=_new_token_ids(pieces) if job.return_token_ids else UNSET,
+        prompt_logprobs=_prompt_logprobs(generation, tokenizer) or UNSET,
+    )
+    response = CompletionResponse(
+        id=f"cmpl-{job.request_id}",
+        object="text_completion",
+        created=job.created,
+        model=job.model,
+        system_fingerprint=None,
+        choices=[choice],
+        usage=generation.usage,
+    )
+    return encode_json(response)
+
+
+def encode_chat(
+    generation: Generation, pieces: Sequence[Piece], ending: Ending, tokenizer: Tokenizer
+) -> bytes:
+    """The body of `/v1/chat/completions`."""
+    job = generation.job
+    whole = _join(pieces)
+    choice = ChatChoice(
+        index=0,
+        message=ChatMessage(role="assistant", content=whole.text),
+        logprobs=None if job.logprobs is None else _view(generation, tokenizer).chat(whole),
+        finish_reason=ending.finish_reason,
+        stop_reason=ending.stop_reason,
+        token_ids=_new_token_ids(pieces) if job.return_token_ids else UNSET,
+    )
+    response = ChatResponse(
+        id=f"chatcmpl-{job.request_id}",
+        object="chat.completion",
+        created=job.created,
+        model=job.model,
+        system_fingerprint=None,
+        choices=[choice],
+        usage=generation.usage,
+        prompt_token_ids=job.prompt_token_ids if job.return_token_ids else UNSET,
+        prompt_logprobs=_prompt_logprobs(generation, tokenizer) or UNSET,
+    )
+    return encode_json(response)
+
+
+def _join(pieces: Sequence[Piece]) -> Piece:
+    return Piece(
+        "".join(piece.text for piece in pieces),
+        [token_id for piece in pieces for token_id in piece.token_ids],
+        [entry for piece in pieces for entry in piece.logprobs or ()],
+        [offset for piece in pieces for offset in piece.text_offsets],
+    )
+
+
+def _new_token_ids(pieces: Sequence[Piece]) -> list[int]:
+    return [token_id for piece in pieces for token_id in piece.new_token_ids]
+
+
+def _view(generation: Generation, tokenizer: Tokenizer) -> LogprobsView:
+    job = generation.job
+    return LogprobsView(tokenizer, job.logprobs or 0, tokens_as_ids=job.tokens_as_ids)
+
+
+def _prompt_logprobs(generation: Generation, tokenizer: Tokenizer) -> PromptLogprobs | None:
+    job = generation.job
+    if job.prompt_logprobs is None or generation.prompt_logprobs is None:
+        return None
+    view = LogprobsView(tokenizer, job.prompt_logprobs, tokens_as_ids=job.tokens_as_ids)
+    return view.prompt(job.prompt_token_ids, generation.prompt_logprobs)

@@ -1,0 +1,101 @@
+"""The web application: routes, errors in one shape, and the guard around everything."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from litestar import Litestar, Response
+from litestar.config.app import AppConfig
+from litestar.exceptions import (
+    HTTPException,
+    MethodNotAllowedException,
+    NotFoundException,
+)
+from litestar.openapi import OpenAPIConfig
+
+from pegainfer_core import __version__
+from pegainfer_server.api_error import ApiError, internal, invalid
+from pegainfer_server.fault_id import log_fault
+from pegainfer_server.guard import Guard
+from pegainfer_server.routes.chat import chat_route
+from pegainfer_server.routes.completions import completion_route
+from pegainfer_server.routes.dev import reset_prefix_cache_route
+from pegainfer_server.routes.models import model_routes
+from pegainfer_server.routes.status import status_routes
+from pegainfer_server.routes.tokenization import tokenization_routes
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from litestar import Request
+    from litestar.datastructures import State
+    from litestar.types import ControllerRouterHandler
+
+    from pegainfer_core.plugin import PluginRecord
+    from pegainfer_server.state import ServerState
+
+RoutesHook = "Callable[[AppConfig], Sequence[tuple[str, Sequence[object]]]]"
+
+
+def create_app(
+    state: ServerState,
+    *,
+    plugins: Sequence[PluginRecord] = (),
+    extra_routes: Callable[[AppConfig], Sequence[ControllerRouterHandler]] | None = None,
+) -> Guard:
+    """Build the application of one server.
+
+    Args:
+        state: Shared with whoever loads the engine and sets `state.model`.
+        plugins: For `/v1/plugins`.
+        extra_routes: Adds plugins' own routes.
+
+    Returns:
+        An ASGI application.
+    """
+    config = AppConfig(
+        route_handlers=[
+            completion_route(state),
+            chat_route(state),
+            *model_routes(state),
+            *tokenization_routes(state),
+            *status_routes(state, plugins),
+        ],
+        exception_handlers={Exception: _on_error},
+        request_max_body_size=state.settings.max_body_bytes,
+        logging_config=None,
+        openapi_config=OpenAPIConfig(title="pegainfer", version=__version__),
+    )
+    if state.settings.dev:
+        config.route_handlers.append(reset_prefix_cache_route(state))
+    if extra_routes is not None:
+        config.route_handlers.extend(extra_routes(config))
+    return Guard(Litestar.from_config(config), state.settings)
+
+
+def _on_error(request: Request[None, None, State], error: Exception) -> Response[bytes]:
+    api_error = _as_api_error(request, error)
+    headers: dict[str, str] = {}
+    if api_error.retry_after_s is not None:
+        headers["retry-after"] = str(api_error.retry_after_s)
+    return Response(
+        api_error.body,
+        status_code=api_error.status,
+        media_type="application/json",
+        headers=headers,
+    )
+
+
+def _as_api_error(request: Request[None, None, State], error: Exception) -> ApiError:
+    if isinstance(error, ApiError):
+        return error
+    if isinstance(error, NotFoundException):
+        return ApiError(404, f"there is no {request.url.path} here", code="unknown_path")
+    if isinstance(error, MethodNotAllowedException):
+        message = f"{request.url.path} does not take {request.method}"
+        return ApiError(405, message, code="method_not_allowed")
+    if isinstance(error, HTTPException) and error.status_code == 413:
+        return ApiError(413, "the request body is too large", code="body_too_large")
+    if isinstance(error, HTTPException) and error.status_code < 500:
+        return invalid(error.detail, None)
+    return internal(log_fault(error))

@@ -1,0 +1,286 @@
+"""One running request: engine events in, pieces of the answer out, a record at the end.
+
+Knows text and time, but nothing of how pieces are shown.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Protocol
+
+import msgspec
+
+from pegainfer_core.contract import (
+    Error,
+    Finished,
+    PromptTokens,
+    Rejected,
+    Scheduled,
+    TokenLogprobs,
+    Tokens,
+)
+from pegainfer_core.plugin import RequestRecord
+from pegainfer_core.text import TextOutput
+from pegainfer_server.api_error import ApiError, rejected
+from pegainfer_server.protocol.usage import Usage
+
+if TYPE_CHECKING:
+    from pegainfer_core.contract import TokenEvent
+    from pegainfer_core.engine import RequestStream
+    from pegainfer_server.job import Job
+    from pegainfer_server.metrics import Histogram
+    from pegainfer_server.served_model import ServedModel
+
+_ABORTED = "abort"
+
+
+class Piece(msgspec.Struct):
+    """What one engine step adds to an answer.
+
+    Attributes:
+        text: Newly visible text, perhaps empty, perhaps of earlier tokens.
+        token_ids: The step's tokens.
+        logprobs: One entry a token when asked for; None for the first token of an echoed prompt.
+        text_offsets: Character at which each token begins, when log-probabilities are asked for.
+        echoed: Whether this is the prompt and not part of the answer.
+    """
+
+    text: str
+    token_ids: list[int]
+    logprobs: Sequence[TokenLogprobs | None] | None = None
+    text_offsets: Sequence[int] = ()
+    echoed: bool = False
+
+    @property
+    def new_token_ids(self) -> list[int]:
+        """The generated ones among the ids."""
+        return [] if self.echoed else self.token_ids
+
+
+class Ending(msgspec.Struct, frozen=True):
+    """How an answer ended; `stop_reason` is null for the model's own end tokens."""
+
+    finish_reason: str
+    stop_reason: str | int | None = None
+
+
+class GenerationOwner(Protocol):
+    """Who starts generations and hears of their ends."""
+
+    def token_gap_histogram(self) -> Histogram:
+        """Takes the seconds between tokens."""
+        ...
+
+    def engine_error(self, message: str) -> ApiError:
+        """What a client is told when the engine ends an admitted request."""
+        ...
+
+    def generation_closed(self, generation: Generation, record: RequestRecord) -> None:
+        """A generation is over."""
+        ...
+
+
+class Generation:
+    """A submitted job.
+
+    Attributes:
+        job: What was asked for.
+        stream: The engine's events.
+        ending: Set with the last pieces.
+        prompt_logprobs: Of the prompt's tokens, once the engine has sent them.
+        abandoned: Whether nobody waits for the answer any more.
+    """
+
+    def __init__(self, job: Job, model: ServedModel, owner: GenerationOwner) -> None:
+        """Submit the job.
+
+        Raises:
+            EngineError: The engine is dead.
+        """
+        self.job = job
+        self.ending: Ending | None = None
+        self.prompt_logprobs: list[TokenLogprobs | None] | None = None
+        self.abandoned = False
+        self._model = model
+        self._owner = owner
+        self._token_gap = owner.token_gap_histogram()
+        self._error: ApiError | None = None
+        self._closed = False
+        self._arrival_unix_s = time.time()
+        self._arrival_s = time.monotonic()
+        self._scheduled_s: float | None = None
+        self._first_token_s: float | None = None
+        self._last_token_s = 0.0
+        self._num_timed = 0
+        self._cached_tokens = 0
+        self._echo = job.echo
+        self._output = self._make_output()
+        self.stream: RequestStream = model.client.submit(
+            job.prompt_token_ids,
+            job.params,
+            eos_token_ids=sorted(model.text.end_token_ids),
+            priority=job.priority,
+            cache_salt=job.cache_salt,
+            external_id=job.request_id,
+        )
+
+    @property
+    def usage(self) -> Usage:
+        """Tokens so far."""
+        return Usage.of(
+            len(self.job.prompt_token_ids), self._output.num_tokens, self._cached_tokens
+        )
+
+    async def next_pieces(self) -> list[Piece]:
+        """Wait for the engine and return what it added; not to be called after the ending.
+
+        Raises:
+            ApiError: The engine refused or lost the request.
+        """
+        pieces: list[Piece] = []
+        if self._error is None:
+            for event in await self.stream.next_events():
+                if type(event) is Tokens:
+                    pieces.append(self._tokens(event))
+                else:
+                    self._take(event, pieces)
+                if self.ending is not None:
+                    break
+            self._time_tokens()
+        # An error waits for the next call when there is something to show before it.
+        if self._error is not None and not pieces:
+            raise self._error
+        return pieces
+
+    def abandon(self) -> None:
+        """Nobody reads the answer: let the engine stop."""
+        self.abandoned = True
+        self.stream.abort()
+
+    def close(self) -> None:
+        """Account for the request; ends it if it still runs. Harmless when called again."""
+        if self._closed:
+            return
+        self._closed = True
+        if self.ending is None and self._error is None:
+            self.stream.abort()
+        self._owner.generation_closed(self, self._record())
+
+    def _make_output(self) -> TextOutput:
+        job = self.job
+        return TextOutput(
+            self._model.tokenizer,
+            stop=job.stop,
+            include_stop_str_in_output=job.include_stop,
+            skip_special_tokens=job.skip_special_tokens,
+            end_token_ids=() if job.params.ignore_eos else self._silent_end_ids(),
+            stop_token_ids=job.params.stop_token_ids,
+            min_tokens=job.params.min_tokens,
+            text_offsets=job.logprobs is not None,
+            base_offset_chars=len(job.echo.text) if job.echo else 0,
+        )
+
+    def _silent_end_ids(self) -> frozenset[int]:
+        """An end token that the client named itself may be shown when it asks for that."""
+        return self._model.text.end_token_ids - frozenset(self.job.params.stop_token_ids)
+
+    def _take(self, event: TokenEvent, pieces: list[Piece]) -> None:
+        if isinstance(event, Scheduled):
+            self._scheduled_s = event.scheduled_s
+            self._cached_tokens = event.cached_tokens
+            if self.job.params.prompt_logprobs is None:
+                self._take_echo(pieces)
+        elif isinstance(event, PromptTokens):
+            self.prompt_logprobs = event.logprobs
+            self._take_echo(pieces)
+        elif isinstance(event, Finished):
+            self._finish(event, pieces)
+        elif isinstance(event, Rejected):
+            self._error = rejected(event.reason, self.job.prompt_param, self.job.renames)
+        elif isinstance(event, Error):
+            self._error = self._owner.engine_error(event.message)
+
+    def _tokens(self, event: Tokens) -> Piece:
+        delta = self._output.push(event.token_ids)
+        if delta.stop_string is None:
+            return Piece(delta.text, event.token_ids, event.logprobs, delta.text_offsets or ())
+        # The stop string ends the answer here, whatever else the engine has made already.
+        self.ending = Ending("stop", delta.stop_string)
+        self.stream.abort()
+        kept = delta.num_tokens
+        logprobs = event.logprobs[:kept] if event.logprobs is not None else None
+        return Piece(delta.text, event.token_ids[:kept], logprobs, delta.text_offsets or ())
+
+    def _time_tokens(self) -> None:
+        """Note when tokens arrived; several that came together share the gap evenly."""
+        num_new = self._output.num_tokens - self._num_timed
+        if num_new == 0:
+            return
+        now_s = time.monotonic()
+        if self._first_token_s is None:
+            self._first_token_s = self._last_token_s = now_s
+            num_new -= 1
+        if num_new:
+            self._token_gap.observe((now_s - self._last_token_s) / num_new, num_new)
+        self._last_token_s = now_s
+        self._num_timed = self._output.num_tokens
+
+    def _finish(self, event: Finished, pieces: list[Piece]) -> None:
+        last = Piece("", [], [] if self.job.logprobs is not None else None)
+        if event.stop_token_id is not None:
+            delta = self._output.push([event.stop_token_id])
+            last.text, last.token_ids = delta.text, [event.stop_token_id]
+            if event.stop_logprobs is not None:
+                last.logprobs, last.text_offsets = [event.stop_logprobs], delta.text_offsets or ()
+            pieces.append(last)
+        elif pieces:
+            last = pieces[-1]  # The same step made the last token and found the end.
+        else:
+            pieces.append(last)
+        tail = self._output.finish()
+        last.text += tail.text
+        if tail.stop_string is not None:
+            self.ending = Ending("stop", tail.stop_string)
+        else:
+            self.ending = Ending(event.reason.value, self._stop_reason(event.stop_token_id))
+
+    def _stop_reason(self, stop_token_id: int | None) -> int | None:
+        return stop_token_id if stop_token_id in self.job.params.stop_token_ids else None
+
+    def _take_echo(self, pieces: list[Piece]) -> None:
+        """Once: the prompt as the answer's first piece."""
+        echo, self._echo = self._echo, None
+        if echo is not None:
+            logprobs = self.prompt_logprobs if self.job.logprobs is not None else None
+            ids = self.job.prompt_token_ids
+            pieces.append(Piece(echo.text, ids, logprobs, echo.text_offsets, echoed=True))
+
+    def _record(self) -> RequestRecord:
+        now_s = time.monotonic()
+        reason = self.ending.finish_reason if self.ending else _ABORTED
+        detail = ""
+        if self._error is not None:
+            detail = self._error.detail.message
+            reason = "error" if self._error.status >= 500 else "rejected"
+        job = self.job
+        return RequestRecord(
+            request_id=self.stream.request_id,
+            external_id=job.request_id,
+            model=job.model,
+            family=self._model.info.family,
+            endpoint=job.endpoint,
+            stream=job.stream,
+            finish_reason=_ABORTED if self.abandoned and self._error is None else reason,
+            detail=detail,
+            arrival_unix_s=self._arrival_unix_s,
+            scheduled_s=self._since_arrival(self._scheduled_s),
+            first_token_s=self._since_arrival(self._first_token_s),
+            finished_s=now_s - self._arrival_s,
+            prompt_tokens=len(job.prompt_token_ids),
+            cached_tokens=self._cached_tokens,
+            completion_tokens=self._output.num_tokens,
+        )
+
+    def _since_arrival(self, moment_s: float | None) -> float | None:
+        return None if moment_s is None else max(moment_s - self._arrival_s, 0.0)

@@ -1,0 +1,116 @@
+"""The outermost layer of the application: request ids, access rules, content types, CORS.
+
+Everything behind it, known path or not, is guarded alike.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from typing import TYPE_CHECKING
+
+from litestar.enums import ScopeType
+
+from pegainfer_server.access import AccessRules
+from pegainfer_server.answer.reply import BytesReply
+from pegainfer_server.api_error import ApiError, invalid
+from pegainfer_server.request_id import HEADER, open_request_id, request_id
+
+if TYPE_CHECKING:
+    from litestar.types import ASGIApp, HTTPScope, Message, Receive, Scope, Send
+
+    from pegainfer_server.settings import ServerSettings
+
+_PREFLIGHT_HEADERS = (
+    (b"access-control-allow-methods", b"GET, POST, OPTIONS"),
+    (b"access-control-allow-headers", b"authorization, content-type, x-request-id"),
+    (b"access-control-max-age", b"600"),
+)
+
+access_log = logging.getLogger("pegainfer_server.access")
+
+
+class Guard:
+    """An ASGI application around another one."""
+
+    def __init__(self, app: ASGIApp, settings: ServerSettings) -> None:
+        self._app = app
+        self._rules = AccessRules(settings)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Check a request and hand it on."""
+        if scope["type"] == ScopeType.HTTP:
+            await self._http(scope, receive, send)
+        else:
+            await send({"type": "websocket.close", "code": 1000, "reason": None})
+
+    async def _http(self, scope: HTTPScope, receive: Receive, send: Send) -> None:
+        headers = dict(scope["headers"])
+        id_is_usable = open_request_id(scope, headers.get(HEADER))
+        cors = self._rules.cors_headers(headers)
+        started_s = time.monotonic()
+
+        async def answer(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                own = [(HEADER, request_id(scope).encode("latin-1")), *cors]
+                message["headers"] = [*message["headers"], *own]
+                _log_access(scope, message["status"], started_s)
+            await send(message)
+
+        try:
+            self._check(scope, headers, id_is_usable)
+        except ApiError as error:
+            await error_reply(error)(scope, receive, answer)
+            return
+        if b"access-control-request-method" in headers and scope["method"] == "OPTIONS":
+            await BytesReply(b"", status=200, headers=_PREFLIGHT_HEADERS)(scope, receive, answer)
+            return
+        await self._app(scope, receive, answer)
+
+    def _check(self, scope: HTTPScope, headers: dict[bytes, bytes], id_is_usable: bool) -> None:
+        self._rules.check(scope["method"], scope["path"], headers)
+        if not id_is_usable:
+            raise invalid(
+                "X-Request-Id takes 1 to 128 visible ASCII characters and no spaces",
+                "X-Request-Id",
+            )
+        if scope["method"] == "POST":
+            _check_content_type(headers.get(b"content-type"))
+
+
+def error_reply(error: ApiError) -> BytesReply:
+    """The response an error becomes."""
+    headers: list[tuple[bytes, bytes]] = []
+    if error.retry_after_s is not None:
+        headers.append((b"retry-after", str(error.retry_after_s).encode()))
+    if error.status == 401:
+        headers.append((b"www-authenticate", b"Bearer"))
+    if error.allow is not None:
+        headers.append((b"allow", error.allow.encode()))
+    return BytesReply(error.body, status=error.status, headers=headers)
+
+
+def _check_content_type(value: bytes | None) -> None:
+    """Pages may send other types to foreign servers unasked; no type at all is harmless."""
+    if value is None:
+        return
+    kind = value.split(b";")[0].strip().lower()
+    if kind != b"application/json":
+        raise ApiError(
+            415,
+            f"the body must be application/json, not {kind.decode('latin-1')[:60]!r}",
+            code="unsupported_media_type",
+        )
+
+
+def _log_access(scope: HTTPScope, status: int, started_s: float) -> None:
+    if access_log.isEnabledFor(logging.INFO):
+        took_ms = (time.monotonic() - started_s) * 1e3
+        access_log.info(
+            "%s %s %d %.0f ms id=%s",
+            scope["method"],
+            scope["path"],
+            status,
+            took_ms,
+            request_id(scope),
+        )

@@ -1,0 +1,69 @@
+"""A request after everything about it has been decided: how to generate and how to show it."""
+
+from __future__ import annotations
+
+import msgspec
+
+from pegainfer_core.contract import SamplingParams
+
+
+class Echo(msgspec.Struct, frozen=True, kw_only=True):
+    """The prompt as the beginning of the answer; offsets are those of its tokens."""
+
+    text: str
+    text_offsets: tuple[int, ...]
+
+
+class Job(msgspec.Struct, frozen=True, kw_only=True):
+    """One sequence to generate and how to show it.
+
+    Attributes:
+        endpoint: Path of the route.
+        request_id: Public id, without the endpoint's prefix.
+        model: Name in the answer.
+        created: Seconds since the epoch.
+        prompt_token_ids: What the engine gets.
+        prompt_param: Field that the prompt came from.
+        renames: Engine field names to the names clients use.
+        params: Sampling parameters.
+        stop: Stop strings.
+        include_stop: Show the stop string or the client's stop token.
+        skip_special_tokens: Hide special tokens.
+        cache_salt: Keeps prefix-cache pages apart.
+        priority: Lower runs first.
+        stream: Answer token by token.
+        include_usage: End a stream with a usage chunk.
+        continuous_usage: Put the usage so far in every chunk.
+        return_token_ids: Show ids.
+        tokens_as_ids: Name tokens in log-probabilities by id.
+        logprobs: Alternatives to show, None for no log-probabilities.
+        prompt_logprobs: The same for prompt tokens.
+        echo: The prompt, when it is to be shown.
+    """
+
+    endpoint: str
+    request_id: str
+    model: str
+    created: int
+    prompt_token_ids: list[int]
+    prompt_param: str
+    renames: dict[str, str]
+    params: SamplingParams
+    stop: list[str] = []
+    include_stop: bool = False
+    skip_special_tokens: bool = True
+    cache_salt: str = ""
+    priority: int = 0
+    stream: bool = False
+    include_usage: bool = False
+    continuous_usage: bool = False
+    return_token_ids: bool = False
+    tokens_as_ids: bool = False
+    logprobs: int | None = None
+    prompt_logprobs: int | None = None
+    echo: Echo | None = None
+
+    @property
+    def detailed(self) -> bool:
+        """Whether chunks carry more than text."""
+        return self.logprobs is not None or self.return_token_ids or self.continuous_usage

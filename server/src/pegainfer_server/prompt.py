@@ -1,0 +1,167 @@
+"""From what a client sends to prompt token ids, with the room that is left for the answer."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, NamedTuple
+
+import msgspec
+
+from pegainfer_core.contract import ContextLength, EmptyPrompt, InvalidToken
+from pegainfer_core.text import ChatTemplateError, TextError
+from pegainfer_server.api_error import invalid, rejected, unsupported
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from pegainfer_core.contract import RejectReason
+    from pegainfer_server.protocol.message import Message
+    from pegainfer_server.served_model import ModelText, ServedModel
+
+_THREAD_CHARS = 20_000
+_EFFORTS = ("none", "minimal", "low", "medium", "high", "xhigh", "max")
+
+
+class Prompt(NamedTuple):
+    """Ids for the engine; `text` is what they were made from, None for ids."""
+
+    token_ids: list[int]
+    text: str | None
+
+
+async def completion_prompt(
+    model: ServedModel, given: str | list[str | int | list[int]], add_special_tokens: bool
+) -> Prompt:
+    """The prompt of a completion.
+
+    Raises:
+        ApiError: 400, several prompts, an unknown id, or text that has no UTF-8 form.
+    """
+    if isinstance(given, str):
+        return Prompt(await _encode(model.text, given, add_special_tokens, "prompt"), given)
+    ids = [item for item in given if isinstance(item, int)]
+    if len(ids) != len(given):
+        raise unsupported(
+            "prompt must be one string or one list of token ids; "
+            "send several prompts as several requests",
+            "prompt",
+        )
+    for token_id in ids:
+        if not 0 <= token_id < model.info.vocab_size:
+            reason = InvalidToken(token_id=token_id, vocab_size=model.info.vocab_size)
+            raise _refusal(reason, "prompt")
+    return Prompt(ids, None)
+
+
+async def chat_prompt(
+    text: ModelText,
+    messages: Sequence[Message],
+    *,
+    template_kwargs: Mapping[str, object] | None,
+    reasoning_effort: str | None = None,
+    add_generation_prompt: bool | None = None,
+    continue_final_message: bool | None = None,
+    add_special_tokens: bool | None = None,
+) -> Prompt:
+    """The prompt of a chat, rendered with the checkpoint's template.
+
+    Raises:
+        ApiError: 400 with the template's own words when it refuses the messages.
+    """
+    continued = bool(continue_final_message)
+    try:
+        rendered = text.chat_template.render(
+            [_template_message(message) for message in messages],
+            add_generation_prompt=(
+                not continued if add_generation_prompt is None else add_generation_prompt
+            ),
+            continue_final_message=continued,
+            template_kwargs={
+                **text.template_defaults,
+                **_effort_kwargs(reasoning_effort),
+                **(template_kwargs or {}),
+            },
+        )
+    except ChatTemplateError as error:
+        raise invalid(str(error), error.param or "messages") from error
+    return Prompt(await _encode(text, rendered, bool(add_special_tokens), "messages"), rendered)
+
+
+def fit_context(
+    prompt: Prompt,
+    limit_tokens: int,
+    *,
+    asked: int | None,
+    default: int | None,
+    truncate: int | None,
+    param: str,
+) -> tuple[Prompt, int | None]:
+    """Cut the prompt if that was asked for, and settle how many tokens may be generated.
+
+    What the client asks for must fit; a default is shortened to the room there is.
+
+    Args:
+        prompt: The whole prompt.
+        limit_tokens: Context length.
+        asked: The client's limit on generated tokens.
+        default: Used when there is none; None fills the context.
+        truncate: Keep this many of the last prompt tokens; -1 as many as leave room.
+        param: Field the prompt came from.
+
+    Returns:
+        The prompt and the limit for the engine.
+
+    Raises:
+        ApiError: 400 `context_length_exceeded`, or an empty prompt.
+    """
+    if truncate is not None:
+        wanted = asked if asked is not None else default or 1
+        keep = truncate if truncate >= 0 else max(limit_tokens - wanted, 1)
+        if keep < len(prompt.token_ids):
+            prompt = Prompt(prompt.token_ids[len(prompt.token_ids) - keep :], None)
+    num_prompt = len(prompt.token_ids)
+    if not num_prompt:
+        raise _refusal(EmptyPrompt(), param)
+    needed = 1 if asked is None else asked
+    if num_prompt + needed > limit_tokens:
+        reason = ContextLength(
+            prompt_tokens=num_prompt, max_tokens=needed, limit_tokens=limit_tokens
+        )
+        raise _refusal(reason, param)
+    if asked is not None or default is None:
+        return prompt, asked
+    return prompt, min(default, limit_tokens - num_prompt)
+
+
+async def _encode(text: ModelText, content: str, add_special_tokens: bool, param: str) -> list[int]:
+    """Long texts are encoded on a thread, where they do not hold up running streams."""
+    try:
+        if len(content) < _THREAD_CHARS:
+            return text.tokenizer.encode(content, add_special_tokens)
+        return await asyncio.to_thread(text.tokenizer.encode, content, add_special_tokens)
+    except TextError as error:
+        raise invalid(str(error), param) from error
+
+
+def _template_message(message: Message) -> Mapping[str, object]:
+    """Templates know the older name of the developer's role."""
+    fields: dict[str, object] = msgspec.to_builtins(message)
+    if message.role == "developer":
+        fields["role"] = "system"
+    return fields
+
+
+def _effort_kwargs(effort: str | None) -> dict[str, object]:
+    if effort is None:
+        return {}
+    if effort not in _EFFORTS:
+        raise invalid(
+            f"reasoning_effort must be one of {', '.join(_EFFORTS)}, not {effort[:40]!r}",
+            "reasoning_effort",
+        )
+    thinking = effort != "none"
+    return {"reasoning_effort": effort, "enable_thinking": thinking, "thinking": thinking}
+
+
+def _refusal(reason: RejectReason, param: str) -> Exception:
+    return rejected(reason, param, {})

@@ -1,0 +1,100 @@
+"""Request bodies to typed requests: strict JSON, clear errors, nothing dropped in silence.
+
+Strict means that `true` and "5" are not integers and that NaN is not JSON.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+from typing import TYPE_CHECKING, Generic, TypeVar
+
+import msgspec
+
+from pegainfer_server.api_error import ApiError, invalid, unsupported
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from pegainfer_server.protocol.refused import Neutral
+
+T = TypeVar("T", bound=msgspec.Struct)
+
+_MAX_LOGGED_NAMES = 256
+_PATH = re.compile(r"^(?P<what>.*?)(?: - at `(?P<path>\$.*)`)?$", re.DOTALL)
+_MISSING = re.compile(r"Object missing required field `(\w+)`")
+_BYTE = re.compile(r"\(byte (\d+)\)")
+_FIELD_BEFORE = re.compile(rb'"(\w{1,64})"\s*:\s*[-+]?\s*$')
+
+logger = logging.getLogger(__name__)
+_logged: set[str] = set()
+
+
+class BodyDecoder(Generic[T]):
+    """Decodes the bodies of one endpoint."""
+
+    def __init__(self, model: type[T], refused: Mapping[str, Neutral]) -> None:
+        self._decoder = msgspec.json.Decoder(model)
+        self._outline = msgspec.json.Decoder(dict[str, msgspec.Raw])
+        self._known = frozenset(field.encode_name for field in msgspec.structs.fields(model))
+        self._refused = refused
+
+    def decode(self, body: bytes) -> T:
+        """Decode a body.
+
+        Raises:
+            ApiError: 400 with the JSON path or the field as `param`.
+        """
+        try:
+            outline = self._outline.decode(body)
+            request = self._decoder.decode(body)
+        except msgspec.ValidationError as error:
+            raise _wrong_value(str(error)) from error
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            raise _malformed(str(error), body) from error
+        except RecursionError as error:
+            raise invalid("the body is nested too deeply", None, "json_parse_error") from error
+        for name in outline.keys() - self._known:
+            self._check_unknown(name, outline[name])
+        return request
+
+    def _check_unknown(self, name: str, raw: msgspec.Raw) -> None:
+        neutral = self._refused.get(name)
+        if neutral is None:
+            _log_ignored(name)
+            return
+        value: object = msgspec.json.decode(raw)
+        if value is None or any(_same(value, harmless) for harmless in neutral):
+            return
+        raise unsupported(f"{name} is not supported by this server; leave it out", name)
+
+
+def _same(value: object, other: object) -> bool:
+    return value == other and isinstance(value, bool) == isinstance(other, bool)
+
+
+def _log_ignored(name: str) -> None:
+    if name not in _logged and len(_logged) < _MAX_LOGGED_NAMES:
+        _logged.add(name)
+        logger.warning("ignoring the unknown request field %r (said once)", name[:64])
+
+
+def _wrong_value(text: str) -> ApiError:
+    match = _PATH.match(text)
+    path = (match["path"] if match else None) or "$"
+    what = match["what"] if match else text
+    missing = _MISSING.match(what)
+    if missing:
+        return invalid(f"{missing[1]} is required", f"{path}.{missing[1]}")
+    return invalid(f"{what} at {path}", path)
+
+
+def _malformed(text: str, body: bytes) -> ApiError:
+    """Name the field in front of the bad byte: `NaN` and its like are the usual cause."""
+    byte = _BYTE.search(text)
+    before = _FIELD_BEFORE.search(body, max(0, int(byte[1]) - 128), int(byte[1])) if byte else None
+    if before is None:
+        return invalid(f"the body is not valid JSON: {text}", None, "json_parse_error")
+    field = before[1].decode()
+    message = f"the value of {field} is not valid JSON: {text}"
+    return invalid(message, field, "json_parse_error")

@@ -1,0 +1,27 @@
+"""The one shape in which every error reaches a client."""
+
+from __future__ import annotations
+
+import msgspec
+
+
+class ErrorDetail(msgspec.Struct, frozen=True, kw_only=True):
+    """What went wrong.
+
+    Attributes:
+        message: For people.
+        type: Class of the error, such as `invalid_request_error`.
+        param: Field at fault, or its JSON path.
+        code: For programs, such as `context_length_exceeded`.
+    """
+
+    message: str
+    type: str
+    param: str | None = None
+    code: str | None = None
+
+
+class ErrorResponse(msgspec.Struct, frozen=True):
+    """Body of every response whose status is not 2xx."""
+
+    error: ErrorDetail

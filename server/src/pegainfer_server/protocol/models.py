@@ -1,0 +1,33 @@
+"""`/v1/models`: what is served."""
+
+from __future__ import annotations
+
+import msgspec
+
+
+class ModelCard(msgspec.Struct, frozen=True, kw_only=True):
+    """One served name.
+
+    Attributes:
+        id: Name to send as `model`.
+        created: When the server started, seconds since the epoch.
+        root: Path of the checkpoint.
+        max_model_len: Longest prompt plus output in tokens.
+        default_sampling_params: Sampling values of requests that do not give their own.
+    """
+
+    id: str
+    object: str
+    created: int
+    owned_by: str
+    root: str
+    parent: str | None
+    max_model_len: int
+    default_sampling_params: dict[str, float | int]
+
+
+class ModelList(msgspec.Struct, frozen=True, kw_only=True):
+    """All served names."""
+
+    object: str
+    data: list[ModelCard]

@@ -1,0 +1,126 @@
+"""`POST /v1/chat/completions`."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Annotated
+
+from litestar import Request, post
+
+from pegainfer_server.answer.chat_chunks import ChatChunks
+from pegainfer_server.answer.reply import Reply, StreamReply, WholeReply
+from pegainfer_server.answer.whole import encode_chat
+from pegainfer_server.api_error import invalid
+from pegainfer_server.job import Job
+from pegainfer_server.prompt import chat_prompt, fit_context
+from pegainfer_server.protocol.chat import ChatRequest
+from pegainfer_server.protocol.refused import REFUSED_IN_CHAT
+from pegainfer_server.request_id import adopt_request_id
+from pegainfer_server.routes.body import JSON_BODY, strict_body
+from pegainfer_server.sampling import check_shared, renames, sampling_params
+
+if TYPE_CHECKING:
+    from litestar.datastructures import State
+    from litestar.handlers import HTTPRouteHandler
+
+    from pegainfer_server.served_model import ServedModel
+    from pegainfer_server.state import ServerState
+
+PATH = "/v1/chat/completions"
+
+
+def chat_route(state: ServerState) -> HTTPRouteHandler:
+    """The handler, bound to a server."""
+
+    @post(PATH, status_code=200, dto=strict_body(ChatRequest, REFUSED_IN_CHAT), return_dto=None)
+    async def create_chat_completion(
+        data: Annotated[ChatRequest, JSON_BODY], request: Request[None, None, State]
+    ) -> Reply:
+        model = state.serving()
+        request_id = adopt_request_id(request.scope, data.request_id)
+        generation = state.start(await chat_job(model, data, request_id))
+        if generation.job.stream:
+            chunks = ChatChunks(generation.job, model.tokenizer)
+            return StreamReply(generation, chunks, state.keeper)
+        return WholeReply(generation, model.tokenizer, encode_chat)
+
+    return create_chat_completion
+
+
+async def chat_job(model: ServedModel, data: ChatRequest, request_id: str) -> Job:
+    """Everything about a chat, decided.
+
+    Raises:
+        ApiError: The request asks for something impossible.
+    """
+    name = model.name_for(data.model)
+    check_shared(data)
+    asked, limit_name = _max_tokens(data)
+    logprobs = _num_logprobs(data)
+    whole = await chat_prompt(
+        model.text,
+        data.messages,
+        template_kwargs=data.chat_template_kwargs,
+        reasoning_effort=data.reasoning_effort,
+        add_generation_prompt=data.add_generation_prompt,
+        continue_final_message=data.continue_final_message,
+        add_special_tokens=data.add_special_tokens,
+    )
+    prompt, max_tokens = fit_context(
+        whole,
+        model.info.max_model_len,
+        asked=asked,
+        default=model.text.generation.max_new_tokens,
+        truncate=data.truncate_prompt_tokens,
+        param="messages",
+    )
+    return Job(
+        endpoint=PATH,
+        request_id=request_id,
+        model=name,
+        created=int(time.time()),
+        prompt_token_ids=prompt.token_ids,
+        prompt_param="messages",
+        renames=renames(logprobs="top_logprobs", max_tokens=limit_name),
+        params=sampling_params(
+            data,
+            model.sampling_defaults,
+            model.tokenizer,
+            max_tokens=max_tokens,
+            logprobs=logprobs,
+            prompt_logprobs=data.prompt_logprobs,
+        ),
+        stop=data.stop_strings,
+        include_stop=bool(data.include_stop_str_in_output),
+        skip_special_tokens=data.skip_special_tokens is not False,
+        cache_salt=data.cache_salt or "",
+        priority=data.priority or 0,
+        stream=bool(data.stream),
+        include_usage=data.include_usage,
+        continuous_usage=data.continuous_usage,
+        return_token_ids=bool(data.return_token_ids),
+        tokens_as_ids=bool(data.return_tokens_as_token_ids),
+        logprobs=logprobs,
+        prompt_logprobs=data.prompt_logprobs,
+    )
+
+
+def _max_tokens(data: ChatRequest) -> tuple[int | None, str]:
+    """The limit and the name the client gave it; two names for two limits make no sense."""
+    new, old = data.max_completion_tokens, data.max_tokens
+    if new is not None and old is not None and new != old:
+        raise invalid(
+            f"max_tokens {old} and max_completion_tokens {new} contradict each other; send one",
+            "max_completion_tokens",
+        )
+    if new is not None:
+        return new, "max_completion_tokens"
+    return old, "max_tokens"
+
+
+def _num_logprobs(data: ChatRequest) -> int | None:
+    if data.logprobs:
+        return data.top_logprobs or 0
+    if data.top_logprobs:
+        raise invalid("top_logprobs needs logprobs: true", "top_logprobs")
+    return None

@@ -1,0 +1,56 @@
+"""`GET /v1/models` and `GET /v1/models/{id}`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from litestar import Request, get
+
+from pegainfer_server.answer.reply import BytesReply
+from pegainfer_server.answer.sse import encode_json
+from pegainfer_server.protocol.models import ModelCard, ModelList
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from litestar.datastructures import State
+    from litestar.handlers import HTTPRouteHandler
+
+    from pegainfer_server.state import ServerState
+
+
+def model_routes(state: ServerState) -> Sequence[HTTPRouteHandler]:
+    """The handlers, bound to a server."""
+
+    @get("/v1/models")
+    async def list_models() -> BytesReply:
+        cards = [model_card(state, name) for name in state.serving().names]
+        return BytesReply(encode_json(ModelList(object="list", data=cards)))
+
+    # Names may hold slashes, as repo ids do.
+    @get("/v1/models/{name:path}")
+    async def show_model(request: Request[None, None, State]) -> BytesReply:
+        name = str(request.path_params["name"])
+        known = state.serving().name_for(name.removeprefix("/"))
+        return BytesReply(encode_json(model_card(state, known)))
+
+    return list_models, show_model
+
+
+def model_card(state: ServerState, name: str) -> ModelCard:
+    """What a client can know of the model.
+
+    Raises:
+        ApiError: 503, there is none yet.
+    """
+    model = state.serving()
+    return ModelCard(
+        id=name,
+        object="model",
+        created=state.started_unix_s,
+        owned_by="pegainfer",
+        root=state.settings.model_root,
+        parent=None,
+        max_model_len=model.info.max_model_len,
+        default_sampling_params=dict(model.sampling_defaults),
+    )

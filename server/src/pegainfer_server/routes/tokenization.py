@@ -1,0 +1,80 @@
+"""`POST /tokenize` and `POST /detokenize`: what the model reads, and what ids say."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+from litestar import post
+
+from pegainfer_core.text import TokenizerError
+from pegainfer_server.answer.reply import BytesReply
+from pegainfer_server.answer.sse import encode_json
+from pegainfer_server.api_error import invalid
+from pegainfer_server.prompt import chat_prompt, completion_prompt
+from pegainfer_server.protocol.refused import REFUSED
+from pegainfer_server.protocol.tokenization import (
+    DetokenizeRequest,
+    DetokenizeResponse,
+    TokenizeRequest,
+    TokenizeResponse,
+)
+from pegainfer_server.routes.body import JSON_BODY, strict_body
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from litestar.handlers import HTTPRouteHandler
+
+    from pegainfer_server.served_model import ServedModel
+    from pegainfer_server.state import ServerState
+
+
+def tokenization_routes(state: ServerState) -> Sequence[HTTPRouteHandler]:
+    """The handlers, bound to a server."""
+
+    @post("/tokenize", status_code=200, dto=strict_body(TokenizeRequest, REFUSED), return_dto=None)
+    async def tokenize(data: Annotated[TokenizeRequest, JSON_BODY]) -> BytesReply:
+        model = state.serving()
+        model.name_for(data.model)
+        token_ids = await _token_ids(model, data)
+        tokenizer = model.tokenizer
+        strings = [tokenizer.id_to_piece(token_id) or "" for token_id in token_ids]
+        response = TokenizeResponse(
+            count=len(token_ids),
+            max_model_len=model.info.max_model_len,
+            tokens=token_ids,
+            token_strs=strings if data.return_token_strs else None,
+        )
+        return BytesReply(encode_json(response))
+
+    @post(
+        "/detokenize", status_code=200, dto=strict_body(DetokenizeRequest, REFUSED), return_dto=None
+    )
+    async def detokenize(data: Annotated[DetokenizeRequest, JSON_BODY]) -> BytesReply:
+        model = state.serving()
+        model.name_for(data.model)
+        try:
+            text = model.tokenizer.decode(data.tokens, skip_special_tokens=False)
+        except TokenizerError as error:
+            raise invalid(str(error), "tokens") from error
+        return BytesReply(encode_json(DetokenizeResponse(text)))
+
+    return tokenize, detokenize
+
+
+async def _token_ids(model: ServedModel, data: TokenizeRequest) -> list[int]:
+    if (data.prompt is None) == (data.messages is None):
+        raise invalid("send either prompt or messages", "prompt")
+    if data.messages is not None:
+        prompt = await chat_prompt(
+            model.text,
+            data.messages,
+            template_kwargs=data.chat_template_kwargs,
+            add_generation_prompt=data.add_generation_prompt,
+            continue_final_message=data.continue_final_message,
+            add_special_tokens=data.add_special_tokens,
+        )
+    else:
+        text = data.prompt or ""
+        prompt = await completion_prompt(model, text, data.add_special_tokens is not False)
+    return prompt.token_ids

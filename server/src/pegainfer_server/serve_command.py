@@ -1,0 +1,80 @@
+"""`pegainfer serve`: a prepared launch and the server's flags to an exit code."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import sys
+import time
+from typing import TYPE_CHECKING
+
+import uvloop
+
+from pegainfer_core import __version__
+from pegainfer_server.lifecycle import Lifecycle
+from pegainfer_server.listener import bind, url
+from pegainfer_server.loading import Loaded, load
+from pegainfer_server.settings import ServerSettings
+
+if TYPE_CHECKING:
+    from pegainfer_core.plugin import PreparedLaunch
+    from pegainfer_server.options import ServeOptions
+    from pegainfer_server.served_model import ServedModel
+
+
+def serve(launch: PreparedLaunch, options: ServeOptions) -> int:
+    """Serve until a signal comes or the engine dies.
+
+    Returns:
+        The exit code.
+
+    Raises:
+        UserFault: A flag, the port or a file of the checkpoint is at fault.
+        ConfigError: The checkpoint is at fault.
+        EngineError: The engine could not start.
+    """
+    settings = ServerSettings.resolve(options, launch.context.model_dir)
+    _set_up_logging(access_log=options.access_log)
+    sock = bind(options.host, options.port)
+    where = url(sock)
+    started_s = time.monotonic()
+    _say(f"pegainfer {__version__} on {where}, loading {launch.context.model_dir}")
+
+    def on_ready(model: ServedModel) -> None:
+        _say_ready(model, where, settings, time.monotonic() - started_s)
+
+    async def loader() -> Loaded:
+        return await load(
+            launch, in_process=options.in_process, generation_config=options.generation_config
+        )
+
+    async def run() -> int:
+        return await Lifecycle(sock, settings, launch.host, loader, on_ready).run()
+
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        return runner.run(run())
+
+
+def _set_up_logging(*, access_log: bool) -> None:
+    logging.basicConfig(
+        stream=sys.stderr,
+        level=logging.INFO,
+        format="%(asctime)s %(levelname)s %(name)s: %(message)s",
+    )
+    logging.getLogger("uvicorn").setLevel(logging.WARNING)
+    if not access_log:
+        logging.getLogger("pegainfer_server.access").setLevel(logging.WARNING)
+
+
+def _say_ready(model: ServedModel, where: str, settings: ServerSettings, took_s: float) -> None:
+    info = model.info
+    _say(f"ready on {where} after {took_s:.1f} s: {info.family} on {info.backend}")
+    _say(f"  model      {', '.join(model.names)}; context {info.max_model_len} tokens")
+    defaults = ", ".join(f"{name} {value}" for name, value in model.sampling_defaults.items())
+    _say(f"  sampling   {defaults or 'temperature 1.0'} (unless a request says otherwise)")
+    keys = f"{len(settings.key_digests)} accepted" if settings.key_digests else "none needed"
+    _say(f"  API keys   {keys}")
+
+
+def _say(line: str) -> None:
+    print(line, flush=True)

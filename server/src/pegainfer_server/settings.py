@@ -1,0 +1,111 @@
+"""What the application needs of the command line, resolved: names, keys, limits."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from pegainfer_core.plugin import CommandFault
+
+if TYPE_CHECKING:
+    from pegainfer_server.options import ServeOptions
+
+API_KEY_VARIABLE = "PEGAINFER_API_KEY"
+
+
+class ServerSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """Settings of one server; times in seconds.
+
+    Attributes:
+        model_names: Names the model is served under; answers show the first.
+        model_root: Path of the checkpoint.
+        host: Address listened on; decides whether the Host header is checked.
+        key_digests: SHA-256 of each accepted API key; none means no key is asked for.
+        cors_origins: Origins of web pages that may call, "*" for all.
+        allowed_hosts: Names accepted in the Host header beside the loopback's own.
+        sampling_flags: Sampling defaults from the command line.
+        max_queue: Requests that may wait beyond those that run.
+        max_body_bytes: Largest request body.
+        ping_interval_s: Silence before a stream gets a comment.
+        shutdown_timeout_s: What running requests get after SIGTERM.
+        dev: Whether development routes exist.
+    """
+
+    model_names: tuple[str, ...]
+    model_root: str = ""
+    host: str = "127.0.0.1"
+    key_digests: tuple[bytes, ...] = ()
+    cors_origins: frozenset[str] = frozenset()
+    allowed_hosts: frozenset[str] = frozenset()
+    sampling_flags: dict[str, float | int] = {}
+    max_queue: int = 1024
+    max_body_bytes: int = 32 << 20
+    ping_interval_s: float = 15.0
+    shutdown_timeout_s: float = 10.0
+    dev: bool = False
+
+    @classmethod
+    def resolve(cls, options: ServeOptions, model_dir: str) -> ServerSettings:
+        """Read key files and fill in defaults.
+
+        Raises:
+            CommandFault: A flag's file or value cannot be used.
+        """
+        return cls(
+            model_names=tuple(options.served_model_name) or (Path(model_dir).name or "model",),
+            model_root=model_dir,
+            host=options.host,
+            key_digests=_key_digests(options.api_key_file),
+            cors_origins=frozenset(origin.rstrip("/").lower() for origin in options.cors_origin),
+            allowed_hosts=frozenset(host.lower() for host in options.allowed_host),
+            sampling_flags=_sampling_flags(options.sampling_defaults),
+            max_queue=options.max_queue,
+            max_body_bytes=options.max_body_bytes,
+            ping_interval_s=options.ping_interval,
+            shutdown_timeout_s=options.shutdown_timeout,
+            dev=options.dev,
+        )
+
+
+class _SamplingFlags(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
+    temperature: float | None = None
+    top_p: float | None = None
+    top_k: int | None = None
+    min_p: float | None = None
+    repetition_penalty: float | None = None
+    presence_penalty: float | None = None
+    frequency_penalty: float | None = None
+
+
+def digest(key: bytes) -> bytes:
+    """What is kept and compared of an API key."""
+    return hashlib.sha256(key).digest()
+
+
+def _key_digests(path: str | None) -> tuple[bytes, ...]:
+    keys: list[str] = []
+    if path is not None:
+        try:
+            keys = Path(path).read_text(encoding="utf-8").split()
+        except (OSError, UnicodeDecodeError) as error:
+            raise CommandFault(f"--api-key-file {path} cannot be read: {error}") from error
+        if not keys:
+            raise CommandFault(f"--api-key-file {path} holds no key; write one a line")
+    if os.environ.get(API_KEY_VARIABLE):
+        keys.append(os.environ[API_KEY_VARIABLE])
+    return tuple(digest(key.encode()) for key in keys)
+
+
+def _sampling_flags(text: str | None) -> dict[str, float | int]:
+    if text is None:
+        return {}
+    try:
+        flags = msgspec.json.decode(text, type=_SamplingFlags)
+    except msgspec.DecodeError as error:
+        raise CommandFault(f"--sampling-defaults {text}: {error}") from error
+    values: dict[str, float | int] = msgspec.to_builtins(flags)
+    return {name: value for name, value in values.items() if value is not None}

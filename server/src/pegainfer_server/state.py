@@ -1,0 +1,144 @@
+"""What one server knows at run time: its phase, its model, its open requests."""
+
+from __future__ import annotations
+
+import asyncio
+import enum
+import time
+from typing import TYPE_CHECKING
+
+from pegainfer_core.contract import EngineError, HealthState
+from pegainfer_server.answer.stream_keeper import StreamKeeper
+from pegainfer_server.api_error import ApiError, engine_failed, overloaded, unavailable
+from pegainfer_server.generation import Generation
+from pegainfer_server.metrics import RequestMetrics
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pegainfer_core.plugin import RequestRecord
+    from pegainfer_server.job import Job
+    from pegainfer_server.metrics import Histogram
+    from pegainfer_server.served_model import ServedModel
+    from pegainfer_server.settings import ServerSettings
+
+
+class ServerPhase(enum.StrEnum):
+    """Where a server is in its life, as `/health` calls it."""
+
+    LOADING = "loading"
+    OK = "ok"
+    STALLED = "stalled"
+    DRAINING = "draining"
+    DEAD = "dead"
+
+
+_REFUSALS = {
+    ServerPhase.LOADING: "the model is still loading",
+    ServerPhase.STALLED: "the engine does not respond",
+    ServerPhase.DRAINING: "the server is shutting down",
+    ServerPhase.DEAD: "the engine is dead",
+}
+
+
+class ServerState:
+    """Shared by all routes; belongs to the event loop.
+
+    Attributes:
+        settings: Settings of the server.
+        model: Set once the engine is ready.
+        metrics: Over all requests.
+        keeper: Looks after open streams.
+        started_unix_s: When the server started.
+        draining: Whether no new work is taken.
+        on_record: Told about every ended request.
+    """
+
+    def __init__(self, settings: ServerSettings) -> None:
+        self.settings = settings
+        self.model: ServedModel | None = None
+        self.metrics = RequestMetrics()
+        self.keeper = StreamKeeper(settings.ping_interval_s)
+        self.started_unix_s = int(time.time())
+        self.draining = False
+        self.on_record: Callable[[RequestRecord], None] | None = None
+        self._open: set[Generation] = set()
+        self._idle = asyncio.Event()
+        self._idle.set()
+
+    def health(self) -> tuple[ServerPhase, str]:
+        """The phase, and words for it when it is not OK."""
+        phase, detail = self._phase()
+        if phase is ServerPhase.OK:
+            return phase, ""
+        return phase, f"{_REFUSALS[phase]}: {detail}" if detail else _REFUSALS[phase]
+
+    def serving(self) -> ServedModel:
+        """The model, for new work.
+
+        Raises:
+            ApiError: 503 while loading, stalled, draining or dead.
+        """
+        phase, words = self.health()
+        if self.model is None or phase is not ServerPhase.OK:
+            raise unavailable(words, phase.value)
+        return self.model
+
+    def start(self, job: Job) -> Generation:
+        """Submit a job.
+
+        Raises:
+            ApiError: 429 when too many wait, 503 when the engine is dead.
+        """
+        model = self.serving()
+        waiting = model.client.num_open - model.info.max_num_seqs
+        if waiting >= self.settings.max_queue:
+            raise overloaded(f"{waiting} requests are already waiting; try again later")
+        try:
+            generation = Generation(job, model, self)
+        except EngineError as error:
+            raise unavailable(f"the engine is dead: {error}", ServerPhase.DEAD.value) from error
+        self._open.add(generation)
+        self._idle.clear()
+        return generation
+
+    async def wait_idle(self) -> None:
+        """Wait until no request is open."""
+        await self._idle.wait()
+
+    @property
+    def num_open(self) -> int:
+        """Requests that have not been answered."""
+        return len(self._open)
+
+    def token_gap_histogram(self) -> Histogram:
+        """Takes the seconds between tokens."""
+        return self.metrics.token_gap
+
+    def engine_error(self, message: str) -> ApiError:
+        """A fault of the engine, unless it ended because the server stops."""
+        if self.draining:
+            return unavailable(message, ServerPhase.DRAINING.value)
+        return engine_failed(message)
+
+    def generation_closed(self, generation: Generation, record: RequestRecord) -> None:
+        """Count an ended request."""
+        self._open.discard(generation)
+        if not self._open:
+            self._idle.set()
+        self.metrics.take(record)
+        if self.on_record is not None:
+            self.on_record(record)
+
+    def _phase(self) -> tuple[ServerPhase, str]:
+        if self.model is not None:
+            health = self.model.client.health()
+            if health.state is HealthState.DEAD and not self.draining:
+                return ServerPhase.DEAD, health.detail
+            if health.state is HealthState.STALLED:
+                return ServerPhase.STALLED, health.detail
+        if self.draining:
+            return ServerPhase.DRAINING, ""
+        if self.model is None or health.state is HealthState.STARTING:
+            return ServerPhase.LOADING, ""
+        return ServerPhase.OK, ""
