@@ -1,18 +1,14 @@
 """`/v1/chat/completions`: request and response."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
 from pegainfer_server.protocol.logprobs import ChatLogprobs, PromptLogprobs
+from pegainfer_server.protocol.message import Message
 from pegainfer_server.protocol.sampling_fields import SamplingFields
 from pegainfer_server.protocol.usage import Usage
-
-if TYPE_CHECKING:
-    from pegainfer_server.protocol.message import Message
 
 
 class ChatRequest(SamplingFields, frozen=True, kw_only=True):

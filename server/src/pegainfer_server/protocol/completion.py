@@ -1,7 +1,5 @@
 """`/v1/completions`: request and response."""
 
-from __future__ import annotations
-
 from typing import Annotated
 
 import msgspec

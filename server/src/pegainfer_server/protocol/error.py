@@ -1,7 +1,5 @@
 """The one shape in which every error reaches a client."""
 
-from __future__ import annotations
-
 import msgspec
 
 

@@ -1,7 +1,5 @@
 """Log-probabilities as OpenAI's two endpoints and vLLM's `prompt_logprobs` show them."""
 
-from __future__ import annotations
-
 import msgspec
 
 

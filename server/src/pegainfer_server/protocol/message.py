@@ -1,7 +1,5 @@
 """Chat messages as clients send them; the text layer checks what is inside parts and calls."""
 
-from __future__ import annotations
-
 from typing import Literal
 
 import msgspec

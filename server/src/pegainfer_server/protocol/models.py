@@ -1,7 +1,5 @@
 """`/v1/models`: what is served."""
 
-from __future__ import annotations
-
 import msgspec
 
 

@@ -1,7 +1,5 @@
 """Request fields that completions and chats share. What they mean is resolved elsewhere."""
 
-from __future__ import annotations
-
 from typing import Annotated
 
 import msgspec

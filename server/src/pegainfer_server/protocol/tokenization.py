@@ -1,7 +1,5 @@
 """`/tokenize` and `/detokenize`."""
 
-from __future__ import annotations
-
 import msgspec
 
 from pegainfer_server.protocol.message import Message

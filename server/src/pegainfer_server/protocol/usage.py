@@ -1,6 +1,6 @@
 """How many tokens a request took."""
 
-from __future__ import annotations
+from typing import Self
 
 import msgspec
 
@@ -20,7 +20,7 @@ class Usage(msgspec.Struct, frozen=True, kw_only=True):
     prompt_tokens_details: PromptTokensDetails
 
     @classmethod
-    def of(cls, prompt_tokens: int, completion_tokens: int, cached_tokens: int) -> Usage:
+    def of(cls, prompt_tokens: int, completion_tokens: int, cached_tokens: int) -> Self:
         """Fill in the sum."""
         return cls(
             prompt_tokens=prompt_tokens,

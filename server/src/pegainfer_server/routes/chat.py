@@ -1,11 +1,11 @@
 """`POST /v1/chat/completions`."""
 
-from __future__ import annotations
-
 import time
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 from litestar import Request, post
+from litestar.datastructures import State
+from litestar.handlers import HTTPRouteHandler
 
 from pegainfer_server.answer.chat_chunks import ChatChunks
 from pegainfer_server.answer.reply import Reply, StreamReply, WholeReply
@@ -18,13 +18,8 @@ from pegainfer_server.protocol.refused import REFUSED_IN_CHAT
 from pegainfer_server.request_id import adopt_request_id
 from pegainfer_server.routes.body import JSON_BODY, strict_body
 from pegainfer_server.sampling import check_shared, renames, sampling_params
-
-if TYPE_CHECKING:
-    from litestar.datastructures import State
-    from litestar.handlers import HTTPRouteHandler
-
-    from pegainfer_server.served_model import ServedModel
-    from pegainfer_server.state import ServerState
+from pegainfer_server.served_model import ServedModel
+from pegainfer_server.state import ServerState
 
 PATH = "/v1/chat/completions"
 

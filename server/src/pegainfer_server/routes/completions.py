@@ -1,13 +1,13 @@
 """`POST /v1/completions`."""
 
-from __future__ import annotations
-
 import time
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 from litestar import Request, post
+from litestar.datastructures import State
+from litestar.handlers import HTTPRouteHandler
 
-from pegainfer_core.text import TextOutput
+from pegainfer_core.text import TextOutput, Tokenizer
 from pegainfer_server.answer.completion_chunks import CompletionChunks
 from pegainfer_server.answer.reply import Reply, StreamReply, WholeReply
 from pegainfer_server.answer.whole import encode_completion
@@ -19,14 +19,8 @@ from pegainfer_server.protocol.refused import REFUSED
 from pegainfer_server.request_id import adopt_request_id
 from pegainfer_server.routes.body import JSON_BODY, strict_body
 from pegainfer_server.sampling import check_shared, renames, sampling_params
-
-if TYPE_CHECKING:
-    from litestar.datastructures import State
-    from litestar.handlers import HTTPRouteHandler
-
-    from pegainfer_core.text import Tokenizer
-    from pegainfer_server.served_model import ServedModel
-    from pegainfer_server.state import ServerState
+from pegainfer_server.served_model import ServedModel
+from pegainfer_server.state import ServerState
 
 PATH = "/v1/completions"
 

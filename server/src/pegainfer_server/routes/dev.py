@@ -1,20 +1,13 @@
 """Routes that only `--dev` adds."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
 from litestar import Request, post
+from litestar.datastructures import State
+from litestar.handlers import HTTPRouteHandler
 
 from pegainfer_core.contract import EngineError
 from pegainfer_server.answer.reply import BytesReply
 from pegainfer_server.api_error import invalid, unavailable
-
-if TYPE_CHECKING:
-    from litestar.datastructures import State
-    from litestar.handlers import HTTPRouteHandler
-
-    from pegainfer_server.state import ServerState
+from pegainfer_server.state import ServerState
 
 
 def reset_prefix_cache_route(state: ServerState) -> HTTPRouteHandler:

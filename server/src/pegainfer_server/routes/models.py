@@ -1,22 +1,15 @@
 """`GET /v1/models` and `GET /v1/models/{id}`."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
 from litestar import Request, get
+from litestar.datastructures import State
+from litestar.handlers import HTTPRouteHandler
 
 from pegainfer_server.answer.reply import BytesReply
 from pegainfer_server.answer.sse import encode_json
 from pegainfer_server.protocol.models import ModelCard, ModelList
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from litestar.datastructures import State
-    from litestar.handlers import HTTPRouteHandler
-
-    from pegainfer_server.state import ServerState
+from pegainfer_server.state import ServerState
 
 
 def model_routes(state: ServerState) -> Sequence[HTTPRouteHandler]:

@@ -1,12 +1,10 @@
 """`GET /health`, `/version`, `/metrics` and `/v1/plugins`: the server about itself."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import msgspec
 from litestar import get
+from litestar.handlers import HTTPRouteHandler
 
 from pegainfer_core import __version__
 from pegainfer_core.plugin import PluginRecord
@@ -15,12 +13,7 @@ from pegainfer_server.answer.sse import encode_json
 from pegainfer_server.api_error import RETRY_UNAVAILABLE_S, unavailable
 from pegainfer_server.metrics import CONTENT_TYPE, Exposition, write_engine_metrics
 from pegainfer_server.protocol.error import ErrorDetail
-from pegainfer_server.state import ServerPhase
-
-if TYPE_CHECKING:
-    from litestar.handlers import HTTPRouteHandler
-
-    from pegainfer_server.state import ServerState
+from pegainfer_server.state import ServerPhase, ServerState
 
 
 class Health(msgspec.Struct, frozen=True, omit_defaults=True):

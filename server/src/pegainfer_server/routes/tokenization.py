@@ -1,10 +1,10 @@
 """`POST /tokenize` and `POST /detokenize`: what the model reads, and what ids say."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Annotated
+from collections.abc import Sequence
+from typing import Annotated
 
 from litestar import post
+from litestar.handlers import HTTPRouteHandler
 
 from pegainfer_core.text import TokenizerError
 from pegainfer_server.answer.reply import BytesReply
@@ -19,14 +19,8 @@ from pegainfer_server.protocol.tokenization import (
     TokenizeResponse,
 )
 from pegainfer_server.routes.body import JSON_BODY, strict_body
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from litestar.handlers import HTTPRouteHandler
-
-    from pegainfer_server.served_model import ServedModel
-    from pegainfer_server.state import ServerState
+from pegainfer_server.served_model import ServedModel
+from pegainfer_server.state import ServerState
 
 
 def tokenization_routes(state: ServerState) -> Sequence[HTTPRouteHandler]:
