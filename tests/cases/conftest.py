@@ -1,0 +1,93 @@
+"""Tiny real checkpoints, and engines over them that the plugin host chose."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from pegainfer_qwen3.runner import Qwen3Runner
+
+from pegainfer_core import LLM
+from pegainfer_core.contract import CoreOptions
+from pegainfer_core.plugin import HostSettings, PluginHost, prepare_launch
+from pegainfer_core.testing.conformance.session import Session
+from pegainfer_core.testing.tiny import tiny_qwen3
+from tests.cases.step_gate import StepGate
+from tests.hf import cases
+
+if TYPE_CHECKING:
+    from pegainfer_core.engine import RowResult, StepPlan
+
+#: The seeded tiny model F3: two layers, grouped queries, float32. Goldens exist under this name.
+F3 = "theta_500k"
+TIMEOUT_S = 60.0
+
+StartEngine = Callable[..., Session]
+LoadLLM = Callable[..., LLM]
+
+
+@pytest.fixture(scope="session")
+def qwen3_host() -> PluginHost:
+    """The real plugin host, with the real Qwen3 plugin and no other."""
+    return PluginHost.load(HostSettings(allowed=frozenset({"qwen3"}), strict=True))
+
+
+@pytest.fixture(scope="session")
+def f3(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """F3 in float32."""
+    return cases.build(F3, tmp_path_factory.mktemp("f3") / "model")
+
+
+@pytest.fixture(scope="session")
+def f3_bf16(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """F3 in bfloat16."""
+    folder = tmp_path_factory.mktemp("f3_bf16") / "model"
+    return tiny_qwen3(folder, **cases.CASES[F3], dtype="bfloat16")
+
+
+@pytest.fixture
+def start(qwen3_host: PluginHost) -> Iterator[StartEngine]:
+    """`start(folder, **options)`: an engine, spoken to through its contract; closed at the end."""
+    sessions: list[Session] = []
+
+    def start_engine(folder: Path, **options: object) -> Session:
+        core = CoreOptions(**{"backend": "numpy", "max_num_seqs": 32, **options})
+        launch = prepare_launch(qwen3_host, folder, options=core)
+        handle = launch.family.launch(launch.context, launch.plan)
+        sessions.append(Session(handle, TIMEOUT_S))
+        return sessions[-1]
+
+    yield start_engine
+    for session in sessions:
+        session.handle.close()
+
+
+@pytest.fixture
+def load(qwen3_host: PluginHost) -> Iterator[LoadLLM]:
+    """`load(folder, **options)`: an `LLM`; closed at the end."""
+    made: list[LLM] = []
+
+    def load_llm(folder: str | Path, **options: object) -> LLM:
+        made.append(LLM(folder, host=qwen3_host, backend="numpy", **options))
+        return made[-1]
+
+    yield load_llm
+    for llm in made:
+        llm.close()
+
+
+@pytest.fixture
+def gate(monkeypatch: pytest.MonkeyPatch) -> Iterator[StepGate]:
+    """Stands before every step of the engines of this test; open at first."""
+    made = StepGate()
+    execute = Qwen3Runner.execute
+
+    def gated(runner: Qwen3Runner, plan: StepPlan) -> list[RowResult]:
+        made.enter(plan)
+        return execute(runner, plan)
+
+    monkeypatch.setattr(Qwen3Runner, "execute", gated)
+    yield made
+    made.open()
