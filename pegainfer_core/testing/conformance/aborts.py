@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING, ClassVar
 
 from pegainfer_core.contract import FinishReason
@@ -35,21 +36,29 @@ class AbortConformance(Subject):
         _expect_as_before(session, expected)
 
     def test_abort_while_the_prompt_is_computed(self, bench: Bench) -> None:
-        """Before its first token, where the family splits prompts; else right after submission."""
-        chunked = "max_prefill_tokens" in bench.family.shared_options
-        session = bench.session({"max_prefill_tokens": 16} if chunked else {}, slow=True)
+        """Between the start and the first token, where the family splits prompts."""
+        session = bench.session({"max_prefill_tokens": 16}, slow=True)
         expected = _reference(session)
+        length = session.handle.info.max_model_len * 3 // 4
         for attempt in range(_PREFILL_TRIES):
-            length = session.handle.info.max_model_len * 3 // 4
-            request_id = session.submit(session.prompt(length, seed=attempt), greedy(100))
-            if chunked:
-                session.wait_scheduled(request_id)
+            request_id = session.submit(session.prompt(length, attempt), greedy(100))
+            session.wait_scheduled(request_id)
             answer = session.abort(request_id)
             _expect_abort(answer)
-            if not chunked or not answer.token_ids:
+            if not answer.token_ids:
                 break
         else:
             raise AssertionError("no abort came before the first token; set slow_options")
+        _expect_as_before(session, expected)
+
+    def test_abort_soon_after_submission(self, bench: Bench) -> None:
+        """Whatever the engine is doing with the request by then."""
+        session = bench.session(slow=True)
+        expected = _reference(session)
+        for delay_s in (0.0, 0.001, 0.003, 0.01):
+            request_id = _submit_long(session, 300)
+            time.sleep(delay_s)
+            _expect_abort(session.abort(request_id))
         _expect_as_before(session, expected)
 
     def test_abort_while_decoding(self, bench: Bench) -> None:
