@@ -7,6 +7,7 @@ import contextlib
 import json
 import socket
 import threading
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -38,6 +39,7 @@ class Server:
         url: Base URL.
         address: Host and port for raw sockets.
         script: What the engine does.
+        client: For anything the methods do not cover.
         state: The server's, for looking only.
         records: Every `request_finished` record.
     """
@@ -47,15 +49,18 @@ class Server:
         self.url = f"http://127.0.0.1:{self.address[1]}"
         self.script = script
         self.records: list[RequestRecord] = []
+        self.client = httpx.Client(base_url=self.url, timeout=20)
         self.state: ServerState
 
     def post(self, path: str, body: object, **kwargs: Any) -> httpx.Response:
-        with httpx.Client(timeout=20) as client:
-            return client.post(self.url + path, json=body, **kwargs)
+        return self.client.post(path, json=body, **kwargs)
+
+    def post_raw(self, path: str, body: str | bytes, kind: str | None) -> httpx.Response:
+        headers = {} if kind is None else {"content-type": kind}
+        return self.client.post(path, content=body, headers=headers)
 
     def get(self, path: str, **kwargs: Any) -> httpx.Response:
-        with httpx.Client(timeout=20) as client:
-            return client.get(self.url + path, **kwargs)
+        return self.client.get(path, **kwargs)
 
     def complete(self, prompt: object, **fields: object) -> dict[str, Any]:
         response = self.post("/v1/completions", {"prompt": prompt, **fields})
@@ -68,6 +73,13 @@ class Server:
         response = self.post(path, {**fields, "stream": True})
         assert response.status_code == 200, response.text
         return decode_events(response.content)
+
+    def wait_for(self, condition: Callable[[], bool], timeout_s: float = 10.0) -> None:
+        """Wait until a condition holds."""
+        deadline_s = time.monotonic() + timeout_s
+        while not condition():
+            assert time.monotonic() < deadline_s, "the condition did not come true"
+            time.sleep(0.005)
 
     def metric(self, name: str, **labels: str) -> float:
         """One sample of /metrics; 0 when it is absent."""
@@ -169,6 +181,7 @@ def serving(
             raise failures[0]
         yield server
     finally:
+        server.client.close()
         if stopping:
             stopping[0]()
         thread.join(20)
