@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
@@ -17,7 +18,6 @@ from pegainfer_core.contract import (
 from pegainfer_core.engine.command import Abort, Close, ResetPrefixCache, Submit
 
 if TYPE_CHECKING:
-    import socket
     from collections.abc import Iterator
 
     from pegainfer_core.contract import TokenEvent
@@ -105,6 +105,13 @@ class Channel:
                 yield decoder.decode(memoryview(buffer)[body:end])
                 start = end
             del buffer[:start]
+
+    def wait_readable(self) -> bool:
+        """Block until a message comes; returns False when the peer closed its end instead."""
+        try:
+            return bool(self._sock.recv(1, socket.MSG_PEEK))
+        except OSError:
+            return False
 
     def close(self) -> None:
         """Close both directions; a blocked receiver returns."""

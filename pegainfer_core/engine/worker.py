@@ -6,6 +6,7 @@ the process: the launch message names the plugin module to import.
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import importlib
 import logging
@@ -27,7 +28,7 @@ from pegainfer_core.engine.wire import Channel, Fault, Launch, Ready, StartFaile
 from pegainfer_core.weights.errors import ConfigError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from pegainfer_core.contract import EngineHandle
     from pegainfer_core.plugin.family import ModelFamily
@@ -126,6 +127,22 @@ class _Pulse:
         self._channel.close()
 
 
+@contextlib.contextmanager
+def _watching_for_orphanhood(channel: Channel) -> Iterator[None]:
+    """Loading can take minutes, and nobody reads the socket meanwhile: watch it for its end."""
+    loading = True
+
+    def watch() -> None:
+        if not channel.wait_readable() and loading:
+            os._exit(3)
+
+    threading.Thread(target=watch, name="pegainfer-orphan-watch", daemon=True).start()
+    try:
+        yield
+    finally:
+        loading = False
+
+
 def _die_if_hung(seconds: float) -> None:
     """Nobody hears this engine any more: leave even if a step never returns."""
     timer = threading.Timer(seconds, os._exit, [3])
@@ -144,7 +161,8 @@ def main() -> int:
     if launch is None:
         return 1
     sys.path[:] = launch.sys_path
-    engine = _build(channel, launch)
+    with _watching_for_orphanhood(channel):
+        engine = _build(channel, launch)
     if engine is None:
         return 1
     # What was built lives as long as the process: keep the collector from walking it every few

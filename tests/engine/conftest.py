@@ -13,9 +13,10 @@ from pegainfer_core.contract import CoreOptions, EngineHandle, LaunchContext
 from pegainfer_core.engine import ProcessEngine
 
 StartEcho = Callable[..., EngineHandle]
+Option = str | int | float | bool | None
 
 
-def echo_context(model_dir: Path, **family_options: str | int | float | bool | None) -> LaunchContext:
+def echo_context(model_dir: Path, **family_options: Option) -> LaunchContext:
     config = {"model_type": "echo", "vocab_size": 1024, "max_position_embeddings": 100_000}
     (model_dir / "config.json").write_text(json.dumps(config))
     return LaunchContext(
@@ -32,7 +33,7 @@ def start_echo(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Start
     """Start an echo engine on the transport under test; closed at the end."""
     started: list[EngineHandle] = []
 
-    def start(**family_options: str | int | float | bool | None) -> EngineHandle:
+    def start(**family_options: Option) -> EngineHandle:
         context = echo_context(tmp_path, **family_options)
         family = EchoFamily()
         plan = family.plan(context)

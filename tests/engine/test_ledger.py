@@ -40,7 +40,11 @@ def test_counts_come_from_what_was_shipped(ledger: Ledger) -> None:
 def test_a_closed_account_cannot_be_used(ledger: Ledger) -> None:
     ledger.schedule(1, 0)
     ledger.abort(1)
-    for use in (lambda: ledger.push(1, [1]), lambda: ledger.abort(1), lambda: ledger.schedule(1, 0)):
+    for use in (
+        lambda: ledger.push(1, [1]),
+        lambda: ledger.abort(1),
+        lambda: ledger.schedule(1, 0),
+    ):
         with pytest.raises(LedgerError, match="not open"):
             use()
 

@@ -84,13 +84,43 @@ def test_a_users_fault_crosses_the_process_as_such(tmp_path: Path) -> None:
         sys.path.remove(str(tmp_path))
 
 
-def test_no_engine_outlives_a_killed_server(tmp_path: Path) -> None:
+SLOW_PLUGIN = """
+import os, time
+
+class Family:
+    id = "slow"
+
+    def launch(self, context, plan):
+        print(os.getpid(), flush=True)
+        time.sleep(60)
+
+def model_families():
+    return [Family()]
+"""
+
+
+def serve_until_killed(model_dir: Path) -> None:
+    """Body of a server process: print the engine's process id and wait."""
+    print(start(model_dir).info.pid, flush=True)
+    time.sleep(60)
+
+
+def load_until_killed(model_dir: Path) -> None:
+    """Body of a server process whose engine is still loading."""
+    (model_dir / "slow_plugin.py").write_text(SLOW_PLUGIN)
+    sys.path.insert(0, str(model_dir))
+    context = echo_context(model_dir)
+    slow = context.__class__(model_dir=context.model_dir, family="slow", entry_point="slow_plugin")
+    ProcessEngine(slow, EchoFamily().plan(context))
+
+
+@pytest.mark.parametrize("body", ["serve_until_killed", "load_until_killed"])
+def test_no_engine_outlives_a_killed_server(tmp_path: Path, body: str) -> None:
     script = (
-        "import sys, time\n"
+        "import sys\n"
         "from pathlib import Path\n"
-        "from tests.engine.test_process import start\n"
-        "print(start(Path(sys.argv[1])).info.pid, flush=True)\n"
-        "time.sleep(60)\n"
+        "from tests.engine import test_process\n"
+        f"test_process.{body}(Path(sys.argv[1]))\n"
     )
     root = Path(__file__).parents[2]
     server = subprocess.Popen(
