@@ -62,15 +62,17 @@ class Lifecycle:
         host: PluginHost,
         load: Callable[[], Awaitable[Loaded]],
         on_ready: Callable[[ServedModel], None],
+        signals: StopSignals | None = None,
     ) -> None:
         """Prepare.
 
         Args:
-            sock: Bound, and owned from here on.
+            sock: Listening, and owned from here on.
             settings: Of the server.
             host: The plugins, whose hooks accompany the engine.
             load: Starts the engine.
             on_ready: Called when requests can be served.
+            signals: What tells the server to stop; by default the process's signals.
         """
         self._sock = sock
         self._settings = settings
@@ -78,7 +80,7 @@ class Lifecycle:
         self._load = load
         self._on_ready = on_ready
         self._state = ServerState(settings)
-        self._signals = StopSignals()
+        self._signals = signals or StopSignals()
 
     async def run(self) -> int:
         """Serve until told to stop.

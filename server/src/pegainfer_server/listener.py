@@ -1,4 +1,4 @@
-"""The listening socket, bound before anything slow begins."""
+"""The listening socket, taken before anything slow begins."""
 
 from __future__ import annotations
 
@@ -7,9 +7,11 @@ import socket
 
 from pegainfer_core.plugin import CommandFault
 
+_BACKLOG = 2048
+
 
 def bind(host: str, port: int) -> socket.socket:
-    """Bind a TCP socket.
+    """Listen on a TCP port. Connections wait until somebody accepts them.
 
     Raises:
         CommandFault: The port is taken or the address cannot be listened on.
@@ -26,6 +28,8 @@ def bind(host: str, port: int) -> socket.socket:
         # Accepted connections inherit it: no token may wait until the one before is acknowledged.
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         sock.bind(address)
+        # Only now is the port ours: one that is bound alone can still be bound by others.
+        sock.listen(_BACKLOG)
     except OSError as error:
         sock.close()
         raise _fault(host, port, error) from error
@@ -33,7 +37,7 @@ def bind(host: str, port: int) -> socket.socket:
 
 
 def url(sock: socket.socket) -> str:
-    """Where a bound socket can be reached."""
+    """Where a listening socket can be reached."""
     host, port = sock.getsockname()[:2]
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
