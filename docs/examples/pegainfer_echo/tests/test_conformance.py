@@ -1,8 +1,6 @@
-from __future__ import annotations
-
-import json
-from pathlib import Path
 from typing import ClassVar
+
+from pegainfer_echo.checkpoint import CONFIG, write_checkpoint
 
 from pegainfer_core.testing import FamilyConformance, Requirements
 
@@ -10,7 +8,8 @@ from pegainfer_core.testing import FamilyConformance, Requirements
 class TestEcho(FamilyConformance):
     plugin = "pegainfer_echo.plugin"
     family = "echo"
-    claims = ({"model_type": "echo"}, {"model_type": "echo", "vocab_size": 50})
+    claims = (CONFIG, {"model_type": "echo"})
+    make_model = staticmethod(write_checkpoint)
     slow_options: ClassVar = {"echo_prefill_ms": 20.0, "echo_decode_ms": 2.0}
     requirements = Requirements(
         sampling=False,
@@ -24,7 +23,3 @@ class TestEcho(FamilyConformance):
         priority=False,
         paged_kv=False,
     )
-
-    @staticmethod
-    def make_model(folder: Path) -> None:
-        (folder / "config.json").write_text(json.dumps({"model_type": "echo"}))
