@@ -5,7 +5,6 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING
 
-from pegainfer_core.backend.kv_pool import KvPool
 from pegainfer_core.backend.rope import RopeTable, rope_tables
 from pegainfer_core.backend.workspace import Workspace
 from pegainfer_core.weights import round_floats
@@ -17,6 +16,7 @@ if TYPE_CHECKING:
     from pegainfer_core.backend.batch import Batch
     from pegainfer_core.backend.dtype import DType
     from pegainfer_core.backend.kv_layout import KvLayout
+    from pegainfer_core.backend.kv_pool import KvPool
     from pegainfer_core.backend.metadata import StepMetadata
     from pegainfer_core.backend.ops import Ops
     from pegainfer_core.backend.tensor import Tensor
@@ -43,8 +43,8 @@ class Backend(ABC):
         """An uninitialised tensor for parameters and activations."""
 
     @abstractmethod
-    def kv_pages(self, shape: tuple[int, ...], dtype: DType) -> Tensor:
-        """A zeroed tensor for KV pages, which hold values densely."""
+    def kv_pool(self, layout: KvLayout, num_pages: int) -> KvPool:
+        """`num_pages` pages that requests can use (ids 1 to `num_pages`), plus the padding page."""
 
     @abstractmethod
     def adopt(self, values: NDArray[np.float32], dtype: DType) -> Tensor:
@@ -74,11 +74,6 @@ class Backend(ABC):
     def workspace(self, max_tokens: int, max_context_tokens: int) -> Workspace:
         """A new arena of step buffers."""
         return Workspace(self.empty, max_tokens, max_context_tokens)
-
-    def kv_pool(self, layout: KvLayout, num_pages: int) -> KvPool:
-        """`num_pages` pages that requests can use (ids 1 to `num_pages`), plus the padding page."""
-        shape = (num_pages + 1, *layout.page_shape)
-        return KvPool(layout, self.kv_pages(shape, layout.dtype))
 
     def rope_table(self, rope: RopeConfig, max_positions: int, dtype: DType) -> RopeTable:
         """Tables for positions 0 to `max_positions` - 1, narrowed to `dtype` at the end."""

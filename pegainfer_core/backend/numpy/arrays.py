@@ -62,9 +62,12 @@ def _round_bfloat16(values: FloatArray) -> None:
     np.add(values, scaled, out=values)
 
 
-def widen_bfloat16(bits: NDArray[np.uint16], out: FloatArray) -> None:
-    """Turn stored bfloat16 bits into float32, element by element."""
-    np.left_shift(bits, _SIXTEEN, out=out.view(np.uint32), dtype=np.uint32)
+def widen(stored: NDArray[np.uint16] | FloatArray, out: FloatArray) -> None:
+    """Copy values of KV pages as float32."""
+    if stored.dtype == np.uint16:
+        np.left_shift(stored, _SIXTEEN, out=out.view(np.uint32), dtype=np.uint32)
+    else:
+        out[...] = stored
 
 
 def bfloat16_bits(values: FloatArray) -> NDArray[np.uint16]:

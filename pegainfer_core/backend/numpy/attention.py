@@ -1,8 +1,8 @@
-"""Paged attention on NumPy: rows one after another, each on dense copies of its keys and values."""
+"""Paged attention on NumPy: rows one after another, each on a dense copy of its context."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import numpy as np
 
@@ -11,15 +11,16 @@ from pegainfer_core.backend.numpy.arrays import (
     bfloat16_bits,
     floats,
     stored_pages,
-    widen_bfloat16,
+    widen,
 )
 
 if TYPE_CHECKING:
-
     from pegainfer_core.backend.decoder import AttentionShape
     from pegainfer_core.backend.kv_pool import KvPool
     from pegainfer_core.backend.numpy.arrays import FloatArray
+    from pegainfer_core.backend.numpy.dense_contexts import DenseContexts
     from pegainfer_core.backend.numpy.numpy_batch import NumpyBatch, RowSpan
+    from pegainfer_core.backend.numpy.numpy_kv_pool import NumpyKvPool
     from pegainfer_core.backend.workspace import Workspace
 
 _MAX_SCORES = 1 << 22
@@ -39,6 +40,7 @@ def write_kv(batch: NumpyBatch, values: FloatArray, kv: KvPool, layer: int) -> N
         layer: Index in the pages.
     """
     layout = kv.layout
+    batch.dense_contexts(_dense_contexts(kv))
     stored = values.reshape(len(values), 2, layout.num_kv_heads, layout.head_dim)
     stored_pages(kv)[batch.slot_pages, layer, :, batch.slot_offsets] = (
         bfloat16_bits(stored) if layout.dtype is DType.BFLOAT16 else stored
@@ -65,8 +67,12 @@ def attend_rows(
         out: [T, query_width], not rounded here.
         workspace: For the dense copies.
     """
-    for row in batch.rows(kv.layout.num_layers):
-        keys, values = _gather(kv, row, layer, workspace)
+    contexts = _dense_contexts(kv)
+    for row, context in zip(batch.rows, batch.dense_contexts(contexts), strict=True):
+        if context is None:
+            keys, values = _gather(kv, row, layer, workspace)
+        else:
+            keys, values = contexts.extend(context, row, layer)
         row_queries, row_out = queries[row.first : row.end], out[row.first : row.end]
         if row.end - row.first == 1:
             _attend_token(row_queries[0], keys, values, shape, row_out[0])
@@ -74,32 +80,31 @@ def attend_rows(
             _attend_chunk(row_queries, keys, values, shape, row_out)
 
 
+def _dense_contexts(kv: KvPool) -> DenseContexts:
+    return cast("NumpyKvPool", kv).contexts
+
+
 def _gather(
     kv: KvPool, row: RowSpan, layer: int, workspace: Workspace
 ) -> tuple[FloatArray, FloatArray]:
-    """Keys and values of a row's context in one layer, each [context, kv_heads, head_dim] float32.
+    """Keys and values of a row's context in one layer, each [kv_heads, context, head_dim] float32.
 
-    Only the context itself is returned, so that what lies behind it in the last page (stale, or
-    poison in a test) cannot reach a result.
+    Only written slots are read: what lies behind the context in the last page (stale, or poison in
+    a test) cannot reach a result.
     """
     layout = kv.layout
     width = layout.num_kv_heads * layout.head_dim
-    num_pages, plane_values = len(row.planes), layout.page_tokens * width
-    capacity = layout.pages_for(workspace.max_context_tokens) * layout.page_tokens
-    planes = stored_pages(kv).reshape(-1, 2 * plane_values)
-    dense = floats(workspace.buffer("context", width, DType.FLOAT32, 2 * capacity))
-    # [2, page, values]: keys of all pages, then values, each a dense run of tokens.
-    by_page = dense.reshape(2, -1)[:, : num_pages * plane_values].reshape(2, num_pages, -1)
-    if layout.dtype is DType.BFLOAT16:
-        packed = floats(workspace.buffer("context_bits", width, DType.FLOAT32, capacity))
-        bits = packed.view(np.uint16).reshape(-1)[: 2 * num_pages * plane_values]
-        gathered = bits.reshape(num_pages, 2 * plane_values)
-        np.take(planes, row.planes + layer, axis=0, out=gathered, mode="clip")
-        widen_bfloat16(gathered.reshape(num_pages, 2, -1).swapaxes(0, 1), by_page)
-    else:
-        by_page.swapaxes(0, 1)[...] = planes[row.planes + layer].reshape(num_pages, 2, -1)
-    both = dense.reshape(2, capacity, layout.num_kv_heads, layout.head_dim)[:, : row.context]
-    return both[0], both[1]
+    rows = 2 * workspace.max_context_tokens
+    dense = floats(workspace.buffer("context", width, DType.FLOAT32, rows)).reshape(
+        2, -1, layout.num_kv_heads, layout.head_dim
+    )
+    pages = stored_pages(kv)
+    for start, page in zip(range(0, row.context, layout.page_tokens), row.pages, strict=True):
+        end = min(start + layout.page_tokens, row.context)
+        # Page by page, so that one stays in a core's cache between its reading and its writing.
+        widen(pages[page, layer, :, : end - start], dense[:, start:end])
+    keys, values = dense[:, : row.context].swapaxes(1, 2)
+    return keys, values
 
 
 def _attend_token(
@@ -112,14 +117,12 @@ def _attend_token(
         return
     heads = query.reshape(shape.num_kv_heads, group, shape.head_dim) * np.float32(shape.scale)
     results = out.reshape(shape.num_kv_heads, group, shape.head_dim)
-    keys_by_head = keys.transpose(1, 0, 2)
-    values_by_head = values.transpose(1, 0, 2)
-    scores = np.empty((group, shape.num_kv_heads, len(keys)), np.float32)
+    scores = np.empty((group, shape.num_kv_heads, keys.shape[1]), np.float32)
     for member in range(group):
-        np.matmul(keys_by_head, heads[:, member, :, None], out=scores[member, :, :, None])
+        np.matmul(keys, heads[:, member, :, None], out=scores[member, :, :, None])
     scores /= _exponentiate(scores)
     for member in range(group):
-        np.matmul(scores[member, :, None], values_by_head, out=results[:, member, None])
+        np.matmul(scores[member, :, None], values, out=results[:, member, None])
 
 
 def _attend_chunk(
@@ -130,12 +133,12 @@ def _attend_chunk(
     out: FloatArray,
 ) -> None:
     """Consecutive query tokens, [n, query_width], the last of which sees the whole context."""
-    count, context = len(queries), len(keys)
+    count, context = len(queries), keys.shape[1]
     tile = max(_MAX_SCORES // (shape.num_heads * context), 1)
     for first in range(0, count, tile):
         end = min(first + tile, count)
         seen = context - count + end
-        _attend_tile(queries[first:end], keys[:seen], values[:seen], shape, out[first:end])
+        _attend_tile(queries[first:end], keys[:, :seen], values[:, :seen], shape, out[first:end])
 
 
 def _attend_tile(
@@ -145,20 +148,20 @@ def _attend_tile(
     shape: AttentionShape,
     out: FloatArray,
 ) -> None:
-    count, context = len(queries), len(keys)
+    count, context = len(queries), keys.shape[1]
     kv_heads, head_dim = shape.num_kv_heads, shape.head_dim
     group = shape.num_heads // kv_heads
     # [kv head, query head of its group, token]: every product below is one matrix a kv head.
     by_head = queries.reshape(count, kv_heads, group, head_dim).transpose(1, 2, 0, 3)
     scaled = np.multiply(by_head, np.float32(shape.scale), order="C")
     stacked = scaled.reshape(kv_heads, group * count, head_dim)
-    scores = np.matmul(stacked, keys.transpose(1, 2, 0))
+    scores = np.matmul(stacked, keys.transpose(0, 2, 1))
     if count > 1:
         # The last `count` positions are the queries' own: query i sees i + 1 of them.
         own = scores.reshape(kv_heads, group, count, context)[..., context - count :]
         own[..., np.triu(np.ones((count, count), np.bool_), 1)] = -np.inf
     total = _exponentiate(scores)
-    weighted = np.matmul(scores, values.transpose(1, 0, 2))
+    weighted = np.matmul(scores, values)
     weighted /= total
     results = out.reshape(count, kv_heads, group, head_dim)
     results[...] = weighted.reshape(kv_heads, group, count, head_dim).transpose(2, 0, 1, 3)

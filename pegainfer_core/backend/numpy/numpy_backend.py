@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import numpy as np
 
 from pegainfer_core.backend.base import Backend
 from pegainfer_core.backend.dtype import DType
 from pegainfer_core.backend.numpy.arrays import floats, stored_pages
+from pegainfer_core.backend.numpy.dense_contexts import DenseContexts
 from pegainfer_core.backend.numpy.numpy_batch import NumpyBatch
+from pegainfer_core.backend.numpy.numpy_kv_pool import NumpyKvPool
 from pegainfer_core.backend.numpy.numpy_ops import NumpyOps
 from pegainfer_core.backend.tensor import Tensor
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from pegainfer_core.backend.kv_layout import KvLayout
     from pegainfer_core.backend.kv_pool import KvPool
     from pegainfer_core.backend.metadata import StepMetadata
     from pegainfer_core.weights import FloatType
@@ -40,10 +43,12 @@ class NumpyBackend(Backend):
         """Float32, whatever the type."""
         return Tensor(shape, dtype, np.empty(shape, np.float32))
 
-    def kv_pages(self, shape: tuple[int, ...], dtype: DType) -> Tensor:
+    def kv_pool(self, layout: KvLayout, num_pages: int) -> NumpyKvPool:
         """Zeroed: uint16 bits for bfloat16, else float32. The system gives memory on first use."""
-        held = np.uint16 if dtype is DType.BFLOAT16 else np.float32
-        return Tensor(shape, dtype, np.zeros(shape, held))
+        shape = (num_pages + 1, *layout.page_shape)
+        stored = np.zeros(shape, np.uint16 if layout.dtype is DType.BFLOAT16 else np.float32)
+        pages = Tensor(shape, layout.dtype, stored)
+        return NumpyKvPool(layout, pages, DenseContexts(layout, stored))
 
     def adopt(self, values: NDArray[np.float32], dtype: DType) -> Tensor:
         """The array itself."""
@@ -61,7 +66,9 @@ class NumpyBackend(Backend):
         """Copy whole pages."""
         pages = stored_pages(kv)
         pages[targets] = pages[sources]
+        cast(NumpyKvPool, kv).contexts.mark_written(targets)
 
     def clear_pages(self, kv: KvPool) -> None:
         """Fill every page with zeros; touches all of the pool's memory."""
         stored_pages(kv).fill(0)
+        cast(NumpyKvPool, kv).contexts.mark_written(list(range(kv.num_pages)))

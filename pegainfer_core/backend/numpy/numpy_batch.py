@@ -10,10 +10,9 @@ from pegainfer_core.backend.batch import Batch
 from pegainfer_core.backend.numpy.arrays import floats
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
     from pegainfer_core.backend.metadata import StepMetadata
     from pegainfer_core.backend.numpy.arrays import FloatArray
+    from pegainfer_core.backend.numpy.dense_contexts import DenseContext, DenseContexts
     from pegainfer_core.backend.rope import RopeTable
 
 
@@ -24,14 +23,15 @@ class RowSpan(NamedTuple):
         first: Its first token in the step.
         end: One past its last.
         context: Tokens of its context, those of this step included.
-        planes: Where its pages' first layer lies in the pool seen as [page and layer, values],
-            int64; a layer's own place is that plus its index.
+        pages: Its page ids.
+        slot: Its slot in per-request tables, -1 for none.
     """
 
     first: int
     end: int
     context: int
-    planes: NDArray[np.int64]
+    pages: list[int]
+    slot: int
 
 
 class NumpyBatch(Batch):
@@ -41,6 +41,7 @@ class NumpyBatch(Batch):
         token_ids: [T].
         slot_pages: [T] page that each token's KV goes to.
         slot_offsets: [T] place in that page.
+        rows: The rows.
     """
 
     def __init__(self, metadata: StepMetadata) -> None:
@@ -50,11 +51,11 @@ class NumpyBatch(Batch):
         slots = metadata.slots[:count].astype(np.int64)
         self.token_ids = metadata.token_ids[:count].astype(np.int64)
         self.slot_pages, self.slot_offsets = np.divmod(slots, metadata.page_tokens)
+        self.rows = _row_spans(metadata)
         self._positions = metadata.positions[:count].astype(np.int64)
         self._rope: RopeTable | None = None
         self._turns: tuple[FloatArray, FloatArray] | None = None
-        self._num_layers = 0
-        self._rows: list[RowSpan] = []
+        self._dense: list[DenseContext | None] | None = None
 
     def turns(self, table: RopeTable) -> tuple[FloatArray, FloatArray]:
         """Factors for a head's two halves: cos [T, 1, 1, half], and -sin and sin [T, 1, 2, half].
@@ -67,20 +68,27 @@ class NumpyBatch(Batch):
             self._rope, self._turns = table, (cos, np.concatenate([-sin, sin], axis=2))
         return self._turns
 
-    def rows(self, num_layers: int) -> list[RowSpan]:
-        """The rows, for pages of so many layers."""
-        if self._num_layers != num_layers:
-            self._num_layers, self._rows = num_layers, _row_spans(self.metadata, num_layers)
-        return self._rows
+    def dense_contexts(self, contexts: DenseContexts) -> list[DenseContext | None]:
+        """Dense copies of the rows' contexts; first asked for before the step writes any page."""
+        if self._dense is None:
+            self._dense = contexts.begin_step(self.rows, self.slot_pages)
+        return self._dense
 
 
-def _row_spans(metadata: StepMetadata, num_layers: int) -> list[RowSpan]:
+def _row_spans(metadata: StepMetadata) -> list[RowSpan]:
     rows = metadata.num_rows
     starts = metadata.row_starts[: rows + 1].tolist()
     contexts = metadata.context_lens[:rows].tolist()
     page_starts = metadata.page_starts[: rows + 1].tolist()
-    planes = metadata.pages[: page_starts[rows]].astype(np.int64) * num_layers
+    pages = metadata.pages[: page_starts[rows]].tolist()
+    slots = metadata.row_slots[:rows].tolist()
     return [
-        RowSpan(starts[i], starts[i + 1], contexts[i], planes[page_starts[i] : page_starts[i + 1]])
+        RowSpan(
+            first=starts[i],
+            end=starts[i + 1],
+            context=contexts[i],
+            pages=pages[page_starts[i] : page_starts[i + 1]],
+            slot=slots[i],
+        )
         for i in range(rows)
     ]

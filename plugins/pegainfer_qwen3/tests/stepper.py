@@ -52,6 +52,7 @@ class Stepper:
         self.runner.warm_up()
         # High ids first, so that pages do not lie in the order of their use.
         self._free = list(range(1, self.kv.num_pages))[::3] + list(range(1, self.kv.num_pages))
+        self._slots = list(range(self.plan.max_num_seqs))
         self._free = list(dict.fromkeys(self._free))[::-1]
 
     def sequence(
@@ -61,13 +62,16 @@ class Stepper:
         ids = [int(token_id) for token_id in prompt]
         request = GenerateRequest(request_id=0, prompt_token_ids=ids, params=params)
         pages = [self._free.pop(0) for _ in range(self.kv.layout.pages_for(len(ids) + max_tokens))]
-        return Sequence(request, max_tokens, page_ids=pages)
+        sequence = Sequence(request, max_tokens, page_ids=pages)
+        sequence.slot = self._slots.pop()
+        return sequence
 
     def release(self, *sequences: Sequence) -> None:
         """Take the pages back."""
         for sequence in sequences:
             self._free = sequence.page_ids + self._free
             sequence.page_ids = []
+            self._slots.append(sequence.slot)
 
     def step(self, work: list[tuple[Sequence, int]]) -> list[RowResult]:
         """Compute so many further tokens of each sequence, and append what is chosen."""
