@@ -1,5 +1,6 @@
 """KV pages and paged attention: ragged batches over scattered pages against float64 maths."""
 
+import copy
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -205,9 +206,10 @@ def test_dense_copies_are_never_stale(
                 rig.step(*((s, 1) for s in sequences if s.length < MAX_CONTEXT))
             case "prefill" if chosen.length < MAX_CONTEXT - 20:
                 rig.step((other, 1), (chosen, 20))
-            case "restart":
+            case "restart" if chosen.length <= 60:
+                length = chosen.length
                 chosen.restart()
-                rig.step((chosen, 13))
+                rig.step((chosen, length))
             case "swap":
                 chosen.slot, other.slot = other.slot, chosen.slot
             case "copy":
@@ -216,6 +218,36 @@ def test_dense_copies_are_never_stale(
                 length = min(other.length, 32)
                 chosen.keys = [keys[:length] for keys in other.keys]
                 chosen.values = [values[:length] for values in other.values]
+
+
+def decoding_pair() -> tuple[Rig, Context, Context]:
+    """Two sequences of equal length with dense copies."""
+    rig = Rig(2, 1, 4, 16, DType.BFLOAT16, 0)
+    first, second = rig.sequence(0), rig.sequence(1)
+    rig.step((first, 30), (second, 30))
+    rig.step((first, 1), (second, 1))
+    assert rig.kv.contexts.num_bytes
+    return rig, first, second
+
+
+def test_a_slot_that_changes_hands_gets_a_fresh_copy() -> None:
+    rig, first, second = decoding_pair()
+    first.slot, second.slot = second.slot, first.slot
+    rig.step((first, 1), (second, 1))
+
+
+def test_pages_that_change_hands_in_one_slot_get_a_fresh_copy() -> None:
+    rig, first, second = decoding_pair()
+    first.restart()
+    rig.step((second, 1), (first, 31))
+    rig.step((first, 1), (second, 1))
+
+
+def test_pages_written_outside_of_a_step_get_a_fresh_copy() -> None:
+    rig, first, second = decoding_pair()
+    BACKEND.copy_pages(rig.kv, second.page_ids[:2], first.page_ids[:2])
+    first.keys, first.values = copy.deepcopy((second.keys, second.values))
+    rig.step((first, 1), (second, 1))
 
 
 def test_dense_copies_stay_within_their_memory() -> None:

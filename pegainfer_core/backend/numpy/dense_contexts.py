@@ -128,13 +128,10 @@ class DenseContexts:
         return context
 
     def _holds(self, context: DenseContext, row: RowSpan) -> bool:
-        """Whether the copy is what the row's pages hold of all tokens before this step's."""
+        """Whether what the copy holds is what the row's pages hold."""
         pages = context.pages
-        return (
-            context.length == row.context - 1
-            and pages == row.pages[: len(pages)]
-            and int(self._written[pages].max()) <= context.step
-        )
+        is_prefix = pages == row.pages[: len(pages)]
+        return is_prefix and int(self._written[pages].max()) <= context.step
 
     def _enlarged(self, context: DenseContext | None, num_tokens: int) -> DenseContext | None:
         """A copy with room for so many tokens, the content kept; None when memory is short."""
