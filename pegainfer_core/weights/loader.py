@@ -12,7 +12,7 @@ import numpy as np
 
 from pegainfer_core.weights.config import FloatType
 from pegainfer_core.weights.errors import ConfigError
-from pegainfer_core.weights.float_convert import FloatArray
+from pegainfer_core.weights.float_convert import BYTES_PER_VALUE, FloatArray
 from pegainfer_core.weights.source import TensorSource
 from pegainfer_core.weights.spec import TensorSpecs
 
@@ -74,8 +74,7 @@ class ParameterLoader:
         missing = [name for name in self._specs if name not in self._stored_name]
         if missing:
             raise ConfigError(
-                f"{self._source.where(missing[0])}: {_listed(missing)} missing; config.json and "
-                "weights do not belong together, or the model was not fetched completely"
+                f"{self._source.where(missing[0])}: {_listed(missing)} missing; {self._advice()}"
             )
         ignored = re.compile("|".join(f"(?:{pattern})" for pattern in ignore) or r"(?!)")
         unexpected = [
@@ -90,6 +89,20 @@ class ParameterLoader:
             )
         for name, spec in self._specs.items():
             self._source.expect(self._stored_name[name], spec.shape)
+
+    def _advice(self) -> str:
+        """Why a tensor may be missing. Packed weights go by other names than plain ones."""
+        for stored in self._stored_name.values():
+            dtype = self._source.dtype(stored)
+            if dtype not in BYTES_PER_VALUE:
+                return (
+                    f"{stored} is stored as {dtype}, so the checkpoint seems to be quantized in a "
+                    "way that is not supported here"
+                )
+        return (
+            "config.json and weights do not belong together, or the model was not fetched "
+            "completely"
+        )
 
     def read(self, name: str, out: FloatArray | None = None) -> FloatArray:
         """Read one tensor, rounded to its type.

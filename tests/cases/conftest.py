@@ -6,7 +6,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import pegainfer_qwen3.engine
 import pytest
+from pegainfer_qwen3.engine import LoadedModel
 from pegainfer_qwen3.runner import Qwen3Runner
 
 from pegainfer_core import LLM
@@ -76,6 +78,20 @@ def load(qwen3_host: PluginHost) -> Iterator[LoadLLM]:
     yield load_llm
     for llm in made:
         llm.close()
+
+
+@pytest.fixture
+def loaded(monkeypatch: pytest.MonkeyPatch) -> list[LoadedModel]:
+    """Every model that this test's engines load, in order."""
+    found: list[LoadedModel] = []
+    load_model = pegainfer_qwen3.engine.load_model
+
+    def keep(*arguments: object) -> LoadedModel:
+        found.append(load_model(*arguments))
+        return found[-1]
+
+    monkeypatch.setattr(pegainfer_qwen3.engine, "load_model", keep)
+    return found
 
 
 @pytest.fixture
