@@ -35,7 +35,7 @@ ENGINE_DIED = 1
 
 _HEALTH_PERIOD_S = 0.25
 #: How long a server with a dead engine still answers 503 before it exits.
-_DEATH_GRACE_S = 5.0
+_DEATH_GRACE_S = 3.0
 #: How long streams get to write the error event of a request that was cut short.
 _LAST_WORDS_S = 2.0
 _CONNECTIONS_S = 1

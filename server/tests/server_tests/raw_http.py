@@ -16,7 +16,11 @@ class RawConnection:
         if receive_bytes is not None:
             self.sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_bytes)
         self.sock.settimeout(20)
-        self.sock.connect(address)
+        try:
+            self.sock.connect(address)
+        except OSError:
+            self.sock.close()
+            raise
         self.address = address
 
     def __enter__(self) -> RawConnection:

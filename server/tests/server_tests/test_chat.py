@@ -142,7 +142,9 @@ def test_broken_messages_are_the_clients_fault(server: Server) -> None:
     assert refused(server, [])["param"] == "messages"
     assert "need user" in refused(server, [{"role": "system", "content": "x"}])["message"]
     image = [{"type": "image_url", "image_url": {"url": "data:"}}]
-    assert refused(server, [{"role": "user", "content": image}])["param"] == "messages[0].content[0]"
+    assert (
+        refused(server, [{"role": "user", "content": image}])["param"] == "messages[0].content[0]"
+    )
     assert refused(server, [{"role": "bard", "content": "x"}])["param"] == "$.messages[0].role"
     assert refused(server, [{"content": "x"}])["param"] == "$.messages[0].role"
     call = {"id": "c", "type": "function", "function": {"name": "f", "arguments": '{"n":'}}
@@ -162,9 +164,10 @@ def test_thinking_switches(server: Server) -> None:
     kwargs = {"enable_thinking": False}
     assert rendered(server, USER, chat_template_kwargs=kwargs) == off
     assert refused(server, USER, reasoning_effort="deep")["param"] == "reasoning_effort"
-    assert "chat_template_kwargs" in refused(
-        server, USER, chat_template_kwargs={"messages": []}
-    )["message"]
+    assert (
+        "chat_template_kwargs"
+        in refused(server, USER, chat_template_kwargs={"messages": []})["message"]
+    )
 
 
 def test_the_last_message_can_be_continued(server: Server) -> None:

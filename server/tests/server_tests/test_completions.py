@@ -15,9 +15,7 @@ PATH = "/v1/completions"
 def both(server: Server, prompt: object, **fields: object) -> dict[str, Any]:
     """Ask whole and streamed, check that the answers agree, return the whole one."""
     answer = server.complete(prompt, **fields)
-    streamed = server.events(
-        PATH, prompt=prompt, **fields, stream_options={"include_usage": True}
-    )
+    streamed = server.events(PATH, prompt=prompt, **fields, stream_options={"include_usage": True})
     choice = answer["choices"][0]
     *chunks, last = streamed
     assert last["choices"] == []

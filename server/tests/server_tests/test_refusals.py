@@ -190,9 +190,7 @@ def test_values_that_ask_for_nothing_pass(server: Server) -> None:
         assert server.post(path, body).status_code == 200
 
 
-def test_unknown_fields_are_logged_once(
-    server: Server, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_unknown_fields_are_logged_once(server: Server, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING, logger="pegainfer_server"):
         for _ in range(2):
             server.complete("@", a_field_nobody_knows=[1, {"x": 2}])

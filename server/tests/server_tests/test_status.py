@@ -1,0 +1,151 @@
+"""`/health`, `/metrics`, `/v1/models`, `/tokenize` and the other routes about the server."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from pegainfer_core import __version__
+
+from .scripted_engine import chain
+from .served import Server, serving
+
+SAMPLE = re.compile(r"^pegainfer:([a-z0-9_]+)(\{[^}]*\}) (\S+)$")
+
+
+def test_health_says_what_state_the_server_is_in(folder: Path) -> None:
+    with serving(folder, load=False) as server:
+        response = server.get("/health")
+        assert response.status_code == 503
+        assert response.json()["status"] == "loading"
+        assert response.json()["error"]["code"] == "loading"
+        refused = server.post("/v1/completions", {"prompt": "a"})
+        assert refused.status_code == 503
+        assert refused.json()["error"]["type"] == "unavailable_error"
+        assert int(refused.headers["retry-after"]) > 0
+        assert server.get("/version").json() == {"version": __version__}
+        assert "num_requests_running" not in server.get("/metrics").text
+        assert server.get("/v1/models").status_code == 503
+
+
+def test_health_is_ok_when_ready_and_503_when_draining(server: Server) -> None:
+    for path in ("/health", "/v1/health"):
+        response = server.get(path)
+        assert (response.status_code, response.json()) == (200, {"status": "ok"})
+    server.state.draining = True
+    try:
+        assert server.get("/health").json()["status"] == "draining"
+        refused = server.post("/v1/completions", {"prompt": "a"})
+        assert (refused.status_code, refused.json()["error"]["code"]) == (503, "draining")
+    finally:
+        server.state.draining = False
+
+
+def test_models_are_listed_and_shown(folder: Path) -> None:
+    names = ("m", "org/m")
+    with serving(folder, model_names=names, sampling_flags={"temperature": 0.5}) as server:
+        listed = server.get("/v1/models").json()
+        assert listed["object"] == "list"
+        assert [card["id"] for card in listed["data"]] == list(names)
+        card = server.get("/v1/models/org/m").json()
+        assert card == listed["data"][1]
+        assert card["object"] == "model"
+        assert card["owned_by"] == "pegainfer"
+        assert card["max_model_len"] == 4096
+        assert card["default_sampling_params"] == {"temperature": 0.5}
+        assert server.complete("a", model="org/m")["model"] == "org/m"
+        assert server.complete("a")["model"] == "m"
+        assert server.script.requests[-1].params.temperature == 0.5
+        server.complete("a", temperature=0.25)
+        assert server.script.requests[-1].params.temperature == 0.25
+
+
+def test_metrics_are_prometheus_text(server: Server) -> None:
+    server.script.table = chain("@", "a", "b", 256)
+    before = server.metric("request_generation_tokens_sum")
+    server.complete("@")
+    server.complete("@", max_tokens=1)
+    text = server.get("/metrics")
+    assert text.headers["content-type"].startswith("text/plain; version=0.0.4")
+    families: dict[str, str] = {}
+    for line in text.text.splitlines():
+        if line.startswith("# TYPE pegainfer:"):
+            _, _, name, kind = line.split()
+            assert name not in families
+            families[name.removeprefix("pegainfer:")] = kind
+        elif not line.startswith("# HELP"):
+            match = SAMPLE.match(line)
+            assert match, line
+            float(match[3])
+            base = re.sub(r"_(bucket|sum|count)$", "", match[1])
+            assert match[1] in families or families[base] == "histogram"
+            assert 'model_name="m"' in match[2]
+    assert families["time_to_first_token_seconds"] == "histogram"
+    assert families["num_requests_running"] == "gauge"
+    assert families["prompt_tokens_total"] == "counter"
+    assert server.metric("request_generation_tokens_sum") == before + 4
+    assert server.metric("time_to_first_token_seconds_bucket", le="+Inf") >= 2
+    assert server.metric("inter_token_latency_seconds_count") >= 1
+
+
+def test_records_tell_the_whole_story(server: Server) -> None:
+    server.script.table = chain("@", "a", 256)
+    server.script.cached_tokens = 1
+    server.events("/v1/completions", prompt="@", request_id="told")
+    server.wait_for(lambda: len(server.records) == 1)
+    record = server.records[0]
+    assert (record.external_id, record.model, record.family) == ("told", "m", "script")
+    assert (record.endpoint, record.stream) == ("/v1/completions", True)
+    assert record.finish_reason == "stop"
+    assert (record.prompt_tokens, record.cached_tokens, record.completion_tokens) == (1, 1, 2)
+    assert record.scheduled_s is not None
+    assert record.first_token_s is not None
+    assert 0 <= record.scheduled_s <= record.first_token_s <= record.finished_s
+    server.post("/v1/completions", {"prompt": "@", "temperature": -1})
+    server.wait_for(lambda: len(server.records) == 2)
+    assert server.records[1].finish_reason == "rejected"
+    assert "temperature" in server.records[1].detail
+
+
+def test_tokenize_shows_what_the_model_reads(server: Server) -> None:
+    answer = server.post("/tokenize", {"prompt": "Hi<eos>", "return_token_strs": True}).json()
+    assert answer["tokens"] == [72, 105, 256]
+    assert answer["token_strs"] == ["H", "i", "<eos>"]
+    assert (answer["count"], answer["max_model_len"]) == (3, 4096)
+    messages = [{"role": "user", "content": "x"}]
+    answer = server.post("/tokenize", {"messages": messages}).json()
+    assert bytes(answer["tokens"]).decode() == "[user]x>"
+    assert answer["token_strs"] is None
+    error = server.post("/tokenize", {"prompt": "a", "messages": messages})
+    assert error.status_code == 400
+    assert server.post("/tokenize", {}).status_code == 400
+    assert server.post("/tokenize", {"prompt": ""}).json()["tokens"] == []
+
+
+def test_detokenize_shows_every_token(server: Server) -> None:
+    answer = server.post("/detokenize", {"tokens": [72, 105, 256, 900]})
+    assert answer.json() == {"prompt": "Hi<eos>"}
+    assert server.post("/detokenize", {"tokens": [-1]}).status_code == 400
+    assert server.post("/detokenize", {"tokens": "x"}).status_code == 400
+
+
+def test_the_prefix_cache_can_be_reset_in_development(folder: Path) -> None:
+    with serving(folder, dev=True) as server:
+        assert server.client.post("/reset_prefix_cache").status_code == 200
+        assert server.client.post("/reset_prefix_cache?tier=all").status_code == 200
+        server.wait_for(lambda: server.script.resets == 2)
+        assert server.client.post("/reset_prefix_cache?tier=tape").status_code == 400
+
+
+@pytest.mark.parametrize("path", ["/v1/completions", "/v1/chat/completions", "/tokenize"])
+def test_bodies_are_documented(server: Server, path: str) -> None:
+    schema = server.get("/schema/openapi.json").json()
+    content = schema["paths"][path]["post"]["requestBody"]["content"]
+    name = content["application/json"]["schema"]["$ref"].rpartition("/")[2]
+    assert "model" in schema["components"]["schemas"][name]["properties"]
+
+
+def test_plugins_are_listed(server: Server) -> None:
+    assert server.get("/v1/plugins").json() == {"plugins": []}
