@@ -19,8 +19,8 @@ PACKAGES = (
 _HEAD = """# The supported surface
 
 What plugins and programs may import from core: the names below, from these packages, and nothing
-else. [compatibility.md](compatibility.md) says how they may change. The list is the `__all__` of each
-package; `python -m tests.docs.refresh` writes it, and a test fails when it is stale.
+else. [compatibility.md](compatibility.md) says how they may change. The list is the `__all__` of
+each package; `python -m tests.docs.refresh` writes it, and a test fails when it is stale.
 """
 
 

@@ -12,6 +12,8 @@ if TYPE_CHECKING:
 
 _LENGTHS: Final = (1, 2, 15, 16, 17, 33, 64, 5)
 _POOL_PAGES: Final = 12
+#: On a busy machine the first request may have ended before the others come.
+_PREEMPTION_TRIES: Final = 5
 
 
 class SchedulingConformance(Subject):
@@ -48,14 +50,13 @@ class SchedulingConformance(Subject):
         """Of two that wait, the urgent one starts first though it came last."""
         self.require("priority")
         session = bench.session({"max_num_seqs": 1}, slow=True)
-        running = session.submit(session.prompt(3), greedy(40))
+        running = session.submit(session.prompt(3), greedy(session.handle.info.max_model_len - 3))
         session.wait_tokens(running, 1)
         patient = session.submit(session.prompt(4), greedy(3), priority=5)
         urgent = session.submit(session.prompt(5), greedy(3), priority=-5)
-        session.answer(urgent)
-        assert not session.is_scheduled(patient)
-        session.answer(patient)
-        session.answer(running)
+        session.abort(running)
+        first, second = (session.answer(request_id).scheduled for request_id in (urgent, patient))
+        assert first.scheduled_s < second.scheduled_s
 
     def test_a_cached_prefix_changes_no_token(self, bench: Bench) -> None:
         """Warm is cold: for whole and broken pages, and for a prompt that goes on."""
@@ -103,6 +104,9 @@ class SchedulingConformance(Subject):
         params = greedy((_POOL_PAGES - 2) * page - len(prompts[0]))
         alone = [session.generate(prompt, params).token_ids for prompt in prompts]
         before = session.settle().num_preemptions
-        together = session.generate_together(prompts, params)
-        assert session.settle().num_preemptions > before, "nothing was preempted"
-        assert [answer.token_ids for answer in together] == alone
+        for _ in range(_PREEMPTION_TRIES):
+            together = session.generate_together(prompts, params)
+            assert [answer.token_ids for answer in together] == alone
+            if session.settle().num_preemptions > before:
+                return
+        raise AssertionError("nothing was preempted, though the pool holds little more than one")

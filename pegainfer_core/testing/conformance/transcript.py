@@ -56,9 +56,16 @@ class Transcript:
         return [entry for event in found for entry in event.logprobs]
 
     @property
+    def scheduled(self) -> Scheduled:
+        """When work on the request began, and what came from the prefix cache."""
+        found = next((event for event in self.events if isinstance(event, Scheduled)), None)
+        assert found is not None, f"{self} was never scheduled: {self.events}"
+        return found
+
+    @property
     def cached_tokens(self) -> int:
         """Prompt tokens taken from the prefix cache."""
-        return next(event.cached_tokens for event in self.events if isinstance(event, Scheduled))
+        return self.scheduled.cached_tokens
 
     @property
     def finished(self) -> Finished:
