@@ -44,6 +44,11 @@ class Context:
         """Its pages now belong to another sequence, which starts anew."""
         self.keys, self.values = [[], []], [[], []]
 
+    def rewind(self, length: int) -> None:
+        """They belong to one that shares its first tokens and goes on with others."""
+        self.keys = [keys[:length] for keys in self.keys]
+        self.values = [values[:length] for values in self.values]
+
 
 class Rig:
     """A KV pool with two layers and sequences whose pages lie scattered in it."""
@@ -185,7 +190,9 @@ def test_ragged_batches_resume_anywhere(
     dense_bytes=st.sampled_from([0, 9_000, 20_000, DENSE_BYTES]),
     actions=st.lists(
         st.tuples(
-            st.sampled_from(["decode", "decode", "decode", "prefill", "restart", "swap", "copy"]),
+            st.sampled_from(
+                ["decode", "decode", "decode", "prefill", "restart", "rewind", "swap", "copy"]
+            ),
             st.integers(0, 2),
         ),
         max_size=25,
@@ -210,6 +217,9 @@ def test_dense_copies_are_never_stale(
                 length = chosen.length
                 chosen.restart()
                 rig.step((chosen, length))
+            case "rewind":
+                chosen.rewind((chosen.length - 1) // 16 * 16)
+                rig.step((chosen, 1))
             case "swap":
                 chosen.slot, other.slot = other.slot, chosen.slot
             case "copy":
@@ -241,6 +251,15 @@ def test_pages_that_change_hands_in_one_slot_get_a_fresh_copy() -> None:
     first.restart()
     rig.step((second, 1), (first, 31))
     rig.step((first, 1), (second, 1))
+
+
+@pytest.mark.parametrize("length", [16, 30])
+def test_another_token_after_a_shared_prefix_is_read_anew(length: int) -> None:
+    """Same slot, same pages, nothing written since: the next prompt shares the first page."""
+    rig, first, second = decoding_pair()
+    first.rewind(length)
+    for _ in range(4):
+        rig.step((first, 1), (second, 1))
 
 
 def test_pages_written_outside_of_a_step_get_a_fresh_copy() -> None:

@@ -118,8 +118,11 @@ class DenseContexts:
         if row.slot < 0 or row.end - row.first != 1:
             return None
         context = self._contexts.pop(row.slot, None)
-        if context is not None and not self._holds(context, row):
-            context.length = 0
+        if context is not None:
+            # This step's own token is always read anew: pages that came back to their slot with
+            # nothing written since, after a shorter prefix, still hold the old one in the copy.
+            length = min(context.length, row.context - 1)
+            context.length = length if self._holds(context, row) else 0
         if context is None or row.context > context.values.shape[3]:
             context = self._enlarged(context, row.context)
         if context is not None:
