@@ -26,13 +26,15 @@ def check_request(request: GenerateRequest, plan: ServePlan) -> RejectReason | N
     """Find the first reason why a request can never be served, whatever the load.
 
     The rule for length: prompt plus `max_tokens` must fit the context; a request without
-    `max_tokens` needs room for one token and is later clamped to the context.
+    `max_tokens` needs room for one token, and for its `min_tokens`, and is later clamped to the
+    context.
     """
     return (
         _check_prompt(request, plan.vocab_size)
         or _check_params(request, plan.vocab_size)
         or _check_capabilities(request, plan.capabilities)
         or _check_length(request, plan.max_model_len)
+        or _check_min_tokens(request, plan.max_model_len)
     )
 
 
@@ -69,6 +71,18 @@ def _check_length(request: GenerateRequest, max_model_len: int) -> RejectReason 
         return None
     return ContextLength(
         prompt_tokens=prompt_tokens, max_tokens=max_tokens, limit_tokens=max_model_len
+    )
+
+
+def _check_min_tokens(request: GenerateRequest, max_model_len: int) -> RejectReason | None:
+    """A context that ends first would break the promise; with `max_tokens` it cannot."""
+    room = max_model_len - len(request.prompt_token_ids)
+    min_tokens = request.params.min_tokens
+    if request.params.max_tokens is not None or min_tokens <= room:
+        return None
+    return InvalidParam(
+        field="min_tokens",
+        problem=f"{min_tokens} is more than the {room} tokens that the context has room for",
     )
 
 
