@@ -21,10 +21,12 @@ if TYPE_CHECKING:
 T = TypeVar("T", bound=msgspec.Struct)
 
 _MAX_LOGGED_NAMES = 256
+_MAX_SCANNED_BYTES = 1 << 16
 _PATH = re.compile(r"^(?P<what>.*?)(?: - at `(?P<path>\$.*)`)?$", re.DOTALL)
 _MISSING = re.compile(r"Object missing required field `(\w+)`")
 _BYTE = re.compile(r"\(byte (\d+)\)")
-_FIELD_BEFORE = re.compile(rb'"(\w{1,64})"\s*:\s*[-+]?\s*$')
+_TOKEN = re.compile(rb'"(?:[^"\\]|\\.)*"|[{}\[\]]', re.DOTALL)
+_FIELD = re.compile(rb'"(\w{1,64})"\s*:')
 
 logger = logging.getLogger(__name__)
 _logged: set[str] = set()
@@ -90,11 +92,31 @@ def _wrong_value(text: str) -> ApiError:
 
 
 def _malformed(text: str, body: bytes) -> ApiError:
-    """Name the field in front of the bad byte: `NaN` and its like are the usual cause."""
+    """Name the field that the bad byte lies in: `NaN` and its like are the usual cause."""
     byte = _BYTE.search(text)
-    before = _FIELD_BEFORE.search(body, max(0, int(byte[1]) - 128), int(byte[1])) if byte else None
-    if before is None:
+    at = int(byte[1]) if byte else _MAX_SCANNED_BYTES
+    field = _field_at(body, at) if at < _MAX_SCANNED_BYTES else None
+    if field is None:
         return invalid(f"the body is not valid JSON: {text}", None, "json_parse_error")
-    field = before[1].decode()
     message = f"the value of {field} is not valid JSON: {text}"
     return invalid(message, field, "json_parse_error")
+
+
+def _field_at(body: bytes, end: int) -> str | None:
+    """The field of the outermost object whose value holds the byte `end`, if that is clear.
+
+    All before that byte is valid JSON.
+    """
+    depth = 0
+    field: re.Match[bytes] | None = None
+    for token in _TOKEN.finditer(body, 0, end):
+        if token[0] in b"{[":
+            depth += 1
+        elif token[0] in b"}]":
+            depth -= 1
+        elif depth == 1:
+            field = _FIELD.match(body, token.start(), end) or field
+    if field is None or depth < 1:
+        return None
+    between = depth == 1 and body.find(b",", field.end(), end) >= 0
+    return None if between else field[1].decode()
