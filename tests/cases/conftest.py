@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -16,6 +17,8 @@ from pegainfer_core.contract import CoreOptions
 from pegainfer_core.plugin import HostSettings, PluginHost, prepare_launch
 from pegainfer_core.testing.conformance.session import Session
 from pegainfer_core.testing.tiny import tiny_qwen3
+from tests.cases.http_server import HttpServer
+from tests.cases.serving import serving
 from tests.cases.step_gate import StepGate
 from tests.hf import cases
 
@@ -24,10 +27,13 @@ if TYPE_CHECKING:
 
 #: The seeded tiny model F3: two layers, grouped queries, float32. Goldens exist under this name.
 F3 = "theta_500k"
+#: Renders messages as their bare contents, so that a chat's prompt is what the user says.
+BARE_TEMPLATE = "{% for m in messages %}{{ m.content }}{% endfor %}"
 TIMEOUT_S = 60.0
 
 StartEngine = Callable[..., Session]
 LoadLLM = Callable[..., LLM]
+Serve = Callable[..., HttpServer]
 
 
 @pytest.fixture(scope="session")
@@ -107,3 +113,17 @@ def gate(monkeypatch: pytest.MonkeyPatch) -> Iterator[StepGate]:
     monkeypatch.setattr(Qwen3Runner, "execute", gated)
     yield made
     made.open()
+
+
+@pytest.fixture(scope="module")
+def serve(qwen3_host: PluginHost) -> Iterator[Serve]:
+    """`serve(folder, **options)`: a server, until the end of the module; see `serving`."""
+    with contextlib.ExitStack() as stack:
+        yield lambda folder, **options: stack.enter_context(serving(folder, qwen3_host, **options))
+
+
+@pytest.fixture
+def server(shared: HttpServer) -> Iterator[HttpServer]:
+    """The module's server `shared`, which every test must leave as it was."""
+    with shared.unharmed():
+        yield shared
