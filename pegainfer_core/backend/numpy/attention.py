@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Final, cast
 
 import numpy as np
 
@@ -23,10 +23,10 @@ if TYPE_CHECKING:
     from pegainfer_core.backend.numpy.numpy_kv_pool import NumpyKvPool
     from pegainfer_core.backend.workspace import Workspace
 
-_MAX_SCORES = 1 << 22
+_MAX_SCORES: Final = 1 << 22
 """Most scores held at once (16 MiB): longer prefills go through in tiles of queries."""
 
-_MAX_GROUP_BY_VECTOR = 4
+_MAX_GROUP_BY_VECTOR: Final = 4
 """Up to this many query heads a key head, matrix-vector products beat one skinny matrix product."""
 
 
@@ -169,7 +169,7 @@ def _attend_tile(
 
 def _exponentiate(scores: FloatArray) -> FloatArray:
     """Turn scores into unnormalised probabilities in place; returns their sums, last axis kept."""
-    scores -= scores.max(axis=-1, keepdims=True)
+    scores -= np.maximum.reduce(scores, axis=-1, keepdims=True)
     np.exp(scores, out=scores)
-    total: FloatArray = scores.sum(axis=-1, keepdims=True)
+    total: FloatArray = np.add.reduce(scores, axis=-1, keepdims=True)
     return total

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Final, cast
 
 import numpy as np
 
@@ -20,6 +20,9 @@ if TYPE_CHECKING:
     from pegainfer_core.backend.rope import RopeTable
     from pegainfer_core.backend.tensor import Tensor
     from pegainfer_core.backend.workspace import Workspace
+
+_MAX_BY_VECTOR: Final = 4
+"""Up to this many rows are multiplied one by one."""
 
 
 class NumpyOps(Ops):
@@ -44,9 +47,11 @@ class NumpyOps(Ops):
     def linear(self, count: int, x: Tensor, weight: Tensor, out: Tensor) -> None:
         """See `Ops.linear`."""
         rows, matrix, result = floats(x)[:count], floats(weight), floats(out)[:count]
-        if count == 1:
-            # Matrix times vector reads the matrix once, in order, at the speed of memory.
-            np.dot(matrix, rows[0], out=result[0])
+        if count <= _MAX_BY_VECTOR:
+            # A product with a vector reads the matrix at the speed of memory; one with a few rows
+            # repacks it first, which takes as long as four such readings.
+            for row, row_result in zip(rows, result, strict=True):
+                np.dot(matrix, row, out=row_result)
         else:
             np.matmul(rows, matrix.T, out=result)
         round_to(result, out.dtype)
