@@ -57,12 +57,9 @@ def test_the_checkpoint_is_claimed(walked: Walked) -> None:
     assert "parrot" in walked.walk.output["pegainfer probe parrot-model"]
 
 
-def test_the_conformance_kit_passes(walked: Walked) -> None:
+def test_level_0_passes(walked: Walked) -> None:
     output = walked.walk.output["python -m pytest"]
-    assert re.search(
-        r"TestParrot  L0: 14 passed; L1: \d+ passed, \d+ skipped$", output, re.MULTILINE
-    )
-    assert "failed" not in output
+    assert re.search(r"TestParrot  L0: 14 passed$", output, re.MULTILINE), output
 
 
 def test_the_server_answers_as_promised(walked: Walked) -> None:

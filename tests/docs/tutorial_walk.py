@@ -160,7 +160,9 @@ class Walk:
 
     def _environ(self) -> dict[str, str]:
         own = {k: v for k, v in os.environ.items() if not k.startswith("PEGAINFER_")}
-        return own | {"PYTHONPATH": str(self.site), "PYTHONUNBUFFERED": "1"}
+        # The installed original passes level 1 already; what is new here is static.
+        level_0 = {"PYTEST_ADDOPTS": "-k L0"}
+        return own | level_0 | {"PYTHONPATH": str(self.site), "PYTHONUNBUFFERED": "1"}
 
 
 def renamed(text: str) -> str:

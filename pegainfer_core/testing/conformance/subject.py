@@ -48,6 +48,15 @@ class Subject:
     import_budget_s: ClassVar[float] = 0.03
     timeout_s: ClassVar[float] = 60.0
 
+    def __init_subclass__(cls, **kwargs: object) -> None:
+        """Mark a level's tests with it, so that `pytest -k L0` runs that level alone."""
+        super().__init_subclass__(**kwargs)
+        level = vars(cls).get("level")
+        if level is not None:
+            for name, test in vars(cls).items():
+                if name.startswith("test_"):
+                    setattr(test, level, True)
+
     @staticmethod
     def make_model(folder: Path) -> object:
         """Write a tiny checkpoint into a folder: config.json, and weights if the family has any."""

@@ -8,19 +8,18 @@ if TYPE_CHECKING:
     import pytest
 
 _NAME: Final = "pegainfer-conformance"
+_LEVELS: Final = ("L0", "L1")
 
 
 class ConformanceSummary:
     """A pytest plugin that counts the outcomes of watched classes."""
 
     def __init__(self) -> None:
-        self._levels: dict[str, dict[str, str]] = {}
         self._outcomes: dict[str, dict[str, dict[str, int]]] = {}
         self._skips: dict[str, dict[str, str]] = {}
 
     def watch(self, node: pytest.Class) -> None:
         """Count the tests of this class from now on."""
-        self._levels[node.nodeid] = _levels(node.cls)
         self._outcomes[node.nodeid] = {}
         self._skips[node.nodeid] = {}
 
@@ -32,7 +31,8 @@ class ConformanceSummary:
         decides = report.when == "call" or report.outcome != "passed"
         if counts is None or not decides:
             return
-        level = counts.setdefault(self._levels[class_id].get(name, "own tests"), {})
+        marked = [level for level in _LEVELS if level in report.keywords]
+        level = counts.setdefault(marked[0] if marked else "own tests", {})
         level[report.outcome] = level.get(report.outcome, 0) + 1
         if report.outcome == "skipped" and isinstance(report.longrepr, tuple):
             self._skips[class_id][name] = report.longrepr[2].removeprefix("Skipped: ")
@@ -55,16 +55,6 @@ def watch_class(config: pytest.Config, node: pytest.Class) -> None:
         config.pluginmanager.register(summary, _NAME)
     assert isinstance(summary, ConformanceSummary)
     summary.watch(node)
-
-
-def _levels(cls: type) -> dict[str, str]:
-    """The level of each test, from the attribute `level` of the class that defines it."""
-    found: dict[str, str] = {}
-    for base in reversed(cls.__mro__):
-        level = vars(base).get("level")
-        if level is not None:
-            found |= dict.fromkeys((n for n in vars(base) if n.startswith("test_")), str(level))
-    return found
 
 
 def _counted(outcomes: dict[str, int]) -> str:
