@@ -9,7 +9,7 @@ import json
 import sys
 from pathlib import Path
 
-from pegainfer_core.testing import byte_tokenizer
+from pegainfer_core import testing
 
 CONFIG = {"model_type": "echo", "vocab_size": 261, "max_position_embeddings": 4096}
 CHAT_TEMPLATE = "{% for message in messages %}{{ message.content }}{% endfor %}"
@@ -17,7 +17,7 @@ CHAT_TEMPLATE = "{% for message in messages %}{{ message.content }}{% endfor %}"
 
 def write_checkpoint(folder: Path) -> None:
     """Write the files; the folder is made if it is missing."""
-    byte_tokenizer(folder, chat_template=CHAT_TEMPLATE)
+    testing.byte_tokenizer(folder, chat_template=CHAT_TEMPLATE)
     (folder / "config.json").write_text(json.dumps(CONFIG), encoding="utf-8")
 
 
