@@ -49,14 +49,13 @@ class Answer:
         settings: TextSettings,
     ) -> None:
         params = job.params
-        silent = frozenset() if params.ignore_eos else end_token_ids
         self._job = job
         self._output = TextOutput(
             tokenizer,
             stop=settings.stop,
             include_stop_str_in_output=settings.include_stop,
             skip_special_tokens=settings.skip_special_tokens,
-            end_token_ids=silent - frozenset(params.stop_token_ids),
+            end_token_ids=() if params.ignore_eos else end_token_ids,
             stop_token_ids=params.stop_token_ids,
             min_tokens=params.min_tokens,
         )
@@ -159,7 +158,7 @@ class Answer:
             self.finish_reason, self._stop_reason = "stop", tail.stop_string
             return
         self.finish_reason = event.reason.value
-        self._stop_reason = stop_id if stop_id in self._job.params.stop_token_ids else None
+        self._stop_reason = self._output.stop_reason(stop_id)
 
     def _since_arrival(self) -> float:
         return time.monotonic() - self._arrival_s

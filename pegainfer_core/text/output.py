@@ -55,9 +55,11 @@ class TextOutput:
 
     __slots__ = (
         "_detokenizer",
+        "_end_ids",
         "_hidden_ids",
         "_min_tokens",
         "_next_offset",
+        "_own_ids",
         "_silent_ids",
         "_simple",
         "_stop",
@@ -103,9 +105,10 @@ class TextOutput:
         )
         self._stop = StopMatcher(stop, include_stop=include_stop_str_in_output) if stop else None
         self._hidden_ids = tokenizer.special_ids if skip_special_tokens else frozenset()
-        own = frozenset(stop_token_ids)
-        unwanted = frozenset() if include_stop_str_in_output else own
-        self._silent_ids = (frozenset(end_token_ids) - own) | unwanted
+        self._end_ids = frozenset(end_token_ids)
+        self._own_ids = frozenset(stop_token_ids)
+        unwanted = frozenset() if include_stop_str_in_output else self._own_ids
+        self._silent_ids = (self._end_ids - self._own_ids) | unwanted
         self._min_tokens = min_tokens
         self._want_offsets = text_offsets
         self._next_offset = base_offset_chars
@@ -116,6 +119,18 @@ class TextOutput:
     def stop_string(self) -> str | None:
         """The stop string that has ended the answer, or None."""
         return None if self._stop is None else self._stop.matched
+
+    def stop_reason(self, stop_token_id: int | None) -> int | None:
+        """What to call the cause of an answer that a token has ended.
+
+        Args:
+            stop_token_id: the token, None when there was none.
+
+        Returns:
+            The id if only the client has declared it; None for the model's own end tokens, whose
+            end it is even when the client names them too.
+        """
+        return stop_token_id if stop_token_id in self._own_ids - self._end_ids else None
 
     def push(self, token_ids: Sequence[int]) -> TextDelta:
         """Take the next tokens, in order. After a stop string nothing more is taken."""

@@ -174,16 +174,12 @@ class Generation:
             stop=job.stop,
             include_stop_str_in_output=job.include_stop,
             skip_special_tokens=job.skip_special_tokens,
-            end_token_ids=() if job.params.ignore_eos else self._silent_end_ids(),
+            end_token_ids=() if job.params.ignore_eos else self._model.text.end_token_ids,
             stop_token_ids=job.params.stop_token_ids,
             min_tokens=job.params.min_tokens,
             text_offsets=job.logprobs is not None,
             base_offset_chars=len(job.echo.text) if job.echo else 0,
         )
-
-    def _silent_end_ids(self) -> frozenset[int]:
-        """An end token that the client named itself may be shown when it asks for that."""
-        return self._model.text.end_token_ids - frozenset(self.job.params.stop_token_ids)
 
     def _take(self, event: TokenEvent, pieces: list[Piece]) -> None:
         if isinstance(event, Scheduled):
@@ -243,10 +239,8 @@ class Generation:
         if tail.stop_string is not None:
             self.ending = Ending("stop", tail.stop_string)
         else:
-            self.ending = Ending(event.reason.value, self._stop_reason(event.stop_token_id))
-
-    def _stop_reason(self, stop_token_id: int | None) -> int | None:
-        return stop_token_id if stop_token_id in self.job.params.stop_token_ids else None
+            stop_reason = self._output.stop_reason(event.stop_token_id)
+            self.ending = Ending(event.reason.value, stop_reason)
 
     def _take_echo(self, pieces: list[Piece]) -> None:
         """Once: the prompt as the answer's first piece."""
