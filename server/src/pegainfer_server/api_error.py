@@ -58,6 +58,18 @@ class ApiError(Exception):
         self.allow = allow
 
     @property
+    def headers(self) -> dict[str, str]:
+        """What the response carries beside the body."""
+        headers: dict[str, str] = {}
+        if self.retry_after_s is not None:
+            headers["retry-after"] = str(self.retry_after_s)
+        if self.allow is not None:
+            headers["allow"] = self.allow
+        if self.status == 401:
+            headers["www-authenticate"] = "Bearer"
+        return headers
+
+    @property
     def body(self) -> bytes:
         """The error as JSON."""
         return msgspec.json.encode(ErrorResponse(self.detail))

@@ -75,14 +75,11 @@ def create_app(
 
 def _on_error(request: Request[None, None, State], error: Exception) -> Response[bytes]:
     api_error = _as_api_error(request, error)
-    headers: dict[str, str] = {}
-    if api_error.retry_after_s is not None:
-        headers["retry-after"] = str(api_error.retry_after_s)
     return Response(
         api_error.body,
         status_code=api_error.status,
         media_type="application/json",
-        headers=headers,
+        headers=api_error.headers,
     )
 
 
@@ -93,9 +90,17 @@ def _as_api_error(request: Request[None, None, State], error: Exception) -> ApiE
         return ApiError(404, f"there is no {request.url.path} here", code="unknown_path")
     if isinstance(error, MethodNotAllowedException):
         message = f"{request.url.path} does not take {request.method}"
-        return ApiError(405, message, code="method_not_allowed")
+        allow = ", ".join(_methods(request))
+        return ApiError(405, message, code="method_not_allowed", allow=allow)
     if isinstance(error, HTTPException) and error.status_code == 413:
         return ApiError(413, "the request body is too large", code="body_too_large")
     if isinstance(error, HTTPException) and error.status_code < 500:
         return invalid(error.detail, None)
     return internal(log_fault(error))
+
+
+def _methods(request: Request[None, None, State]) -> list[str]:
+    """What the path of a request takes; paths with parameters here are for reading only."""
+    path = request.url.path.rstrip("/")
+    known = [route.methods for route in request.app.routes if route.path == path]
+    return sorted({method for methods in known for method in methods} or {"GET", "OPTIONS"})

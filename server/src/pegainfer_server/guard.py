@@ -27,6 +27,8 @@ _PREFLIGHT_HEADERS = (
     (b"access-control-max-age", b"600"),
 )
 
+_CLIENT_GONE = 499
+
 access_log = logging.getLogger("pegainfer_server.access")
 
 
@@ -49,9 +51,12 @@ class Guard:
         id_is_usable = open_request_id(scope, headers.get(HEADER))
         cors = self._rules.cors_headers(headers)
         started_s = time.monotonic()
+        answered = False
 
         async def answer(message: Message) -> None:
+            nonlocal answered
             if message["type"] == "http.response.start":
+                answered = True
                 own = [(HEADER, request_id(scope).encode("latin-1")), *cors]
                 message["headers"] = [*message["headers"], *own]
                 _log_access(scope, message["status"], started_s)
@@ -66,6 +71,8 @@ class Guard:
             await BytesReply(b"", status=200, headers=_PREFLIGHT_HEADERS)(scope, receive, answer)
             return
         await self._app(scope, receive, answer)
+        if not answered:
+            _log_access(scope, _CLIENT_GONE, started_s)
 
     def _check(self, scope: HTTPScope, headers: dict[bytes, bytes], id_is_usable: bool) -> None:
         self._rules.check(scope["method"], scope["path"], headers)
@@ -80,13 +87,7 @@ class Guard:
 
 def error_reply(error: ApiError) -> BytesReply:
     """The response an error becomes."""
-    headers: list[tuple[bytes, bytes]] = []
-    if error.retry_after_s is not None:
-        headers.append((b"retry-after", str(error.retry_after_s).encode()))
-    if error.status == 401:
-        headers.append((b"www-authenticate", b"Bearer"))
-    if error.allow is not None:
-        headers.append((b"allow", error.allow.encode()))
+    headers = [(name.encode(), value.encode()) for name, value in error.headers.items()]
     return BytesReply(error.body, status=error.status, headers=headers)
 
 

@@ -10,6 +10,7 @@ import httpx
 import pytest
 
 from .raw_http import RawConnection
+from .scripted_engine import Script
 from .served import Server, serving
 
 COMPLETIONS = "/v1/completions"
@@ -25,6 +26,8 @@ def error_of(response: httpx.Response, status: int) -> dict[str, Any]:
 def test_unknown_paths_and_methods(server: Server) -> None:
     assert error_of(server.get("/v1/nothing"), 404)["type"] == "invalid_request_error"
     assert error_of(server.get(COMPLETIONS), 405)["type"] == "invalid_request_error"
+    assert server.get(COMPLETIONS).headers["allow"] == "OPTIONS, POST"
+    assert server.post("/v1/models/m", {}).headers["allow"] == "GET, OPTIONS"
     assert error_of(server.post("/health", {}), 405)["code"] == "method_not_allowed"
     assert error_of(server.post("/reset_prefix_cache", {}), 404)["code"] == "unknown_path"
 
@@ -141,14 +144,11 @@ def test_internal_faults_say_where_to_look(
 
 
 def test_a_full_queue_is_429(folder: Path) -> None:
-    with serving(folder, max_queue=1) as server:
-        server.script.hold = True
-        server.script.max_num_seqs = 1
-        limit = server.state.model.info.max_num_seqs + 1  # type: ignore[union-attr]
-        connections = [RawConnection(server.address) for _ in range(limit)]
+    with serving(folder, Script(max_num_seqs=2, hold=True), max_queue=1) as server:
+        connections = [RawConnection(server.address) for _ in range(3)]
         for connection in connections:
             connection.post(COMPLETIONS, {"prompt": "a"})
-        server.wait_for(lambda: server.state.num_open == limit)
+        server.wait_for(lambda: server.state.num_open == 3)
         response = server.post(COMPLETIONS, {"prompt": "a"})
         error = error_of(response, 429)
         assert (error["type"], error["code"]) == ("overloaded", "queue_full")

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import re
+import socket
 from pathlib import Path
 
 import pytest
+from pegainfer_server.listener import bind
 
 from pegainfer_core import __version__
+from pegainfer_core.contract import EngineHealth, HealthState
 
 from .scripted_engine import chain
 from .served import Server, serving
@@ -41,6 +44,27 @@ def test_health_is_ok_when_ready_and_503_when_draining(server: Server) -> None:
         assert (refused.status_code, refused.json()["error"]["code"]) == (503, "draining")
     finally:
         server.state.draining = False
+
+
+def test_a_stalled_engine_is_not_healthy(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    model = server.state.model
+    assert model is not None
+    silence = EngineHealth(HealthState.STALLED, "no sign of life for 9.0 s")
+    monkeypatch.setattr(model.client, "health", lambda: silence)
+    response = server.get("/health")
+    assert (response.status_code, response.json()["status"]) == (503, "stalled")
+    assert "9.0 s" in response.json()["error"]["message"]
+    assert server.post("/v1/completions", {"prompt": "a"}).status_code == 503
+
+
+def test_health_can_be_asked_without_a_body(server: Server) -> None:
+    response = server.client.head("/health")
+    assert (response.status_code, response.content) == (200, b"")
+
+
+def test_tokens_do_not_wait_for_acknowledgements() -> None:
+    with bind("127.0.0.1", 0) as sock:
+        assert sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
 
 
 def test_models_are_listed_and_shown(folder: Path) -> None:

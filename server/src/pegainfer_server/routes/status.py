@@ -3,7 +3,8 @@
 from collections.abc import Sequence
 
 import msgspec
-from litestar import get
+from litestar import get, route
+from litestar.enums import HttpMethod
 from litestar.handlers import HTTPRouteHandler
 
 from pegainfer_core import __version__
@@ -40,7 +41,7 @@ def status_routes(
 ) -> Sequence[HTTPRouteHandler]:
     """The handlers, bound to a server."""
 
-    @get(["/health", "/v1/health"])
+    @route(["/health", "/v1/health"], http_method=[HttpMethod.GET, HttpMethod.HEAD])
     async def health() -> BytesReply:
         phase, words = state.health()
         if phase is ServerPhase.OK:

@@ -1,0 +1,48 @@
+"""Flags, key files and defaults to settings."""
+
+from __future__ import annotations
+
+import hashlib
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from pegainfer_server.options import ServeOptions
+from pegainfer_server.sampling import effective_defaults
+from pegainfer_server.settings import ServerSettings
+
+from pegainfer_core.plugin import CommandFault
+
+
+def test_keys_come_from_file_and_environment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PEGAINFER_API_KEY", "third")
+    keys = tmp_path / "keys"
+    keys.write_text("first\n\nsecond\n")
+    settings = ServerSettings.resolve(ServeOptions(api_key_file=str(keys)), "/models/m")
+    expected = [hashlib.sha256(key).digest() for key in (b"first", b"second", b"third")]
+    assert list(settings.key_digests) == expected
+    assert settings.model_names == ("m",)
+    keys.write_text("\n")
+    with pytest.raises(CommandFault, match="holds no key"):
+        ServerSettings.resolve(ServeOptions(api_key_file=str(keys)), "/models/m")
+
+
+def test_flags_come_before_the_checkpoints_defaults() -> None:
+    options = ServeOptions(sampling_defaults='{"temperature": 0.1, "presence_penalty": 1}')
+    flags = ServerSettings.resolve(options, "/m").sampling_flags
+    assert flags == {"temperature": 0.1, "presence_penalty": 1.0}
+    merged = effective_defaults({"temperature": 0.6, "top_k": 20, "max_new_tokens": 9}, flags)
+    assert merged == {"temperature": 0.1, "top_k": 20, "presence_penalty": 1.0}
+
+
+def test_discovery_of_the_server_imports_nothing_heavy() -> None:
+    code = (
+        "import sys; import pegainfer_server.plugin; "
+        "heavy = {'litestar', 'uvicorn', 'uvloop', 'numpy', 'tokenizers'} & set(sys.modules); "
+        "print(heavy); sys.exit(bool(heavy))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
