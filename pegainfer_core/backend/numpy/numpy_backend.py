@@ -9,6 +9,7 @@ import numpy as np
 from pegainfer_core.backend.base import Backend
 from pegainfer_core.backend.dtype import DType
 from pegainfer_core.backend.numpy.arrays import floats, stored_pages
+from pegainfer_core.backend.numpy.blas_threads import set_blas_threads
 from pegainfer_core.backend.numpy.dense_contexts import DenseContexts
 from pegainfer_core.backend.numpy.numpy_batch import NumpyBatch
 from pegainfer_core.backend.numpy.numpy_kv_pool import NumpyKvPool
@@ -25,11 +26,21 @@ if TYPE_CHECKING:
 
 
 class NumpyBackend(Backend):
-    """Runs models on the host's cores, without a GPU or a compiler."""
+    """Runs models on the host's cores, without a GPU or a compiler.
+
+    Args:
+        num_threads: Threads of matrix products, in the whole process; None leaves the library's
+            own number, which is that of the cores.
+
+    Raises:
+        ConfigError: The number cannot be set.
+    """
 
     name = "numpy"
 
-    def __init__(self) -> None:
+    def __init__(self, num_threads: int | None = None) -> None:
+        if num_threads is not None:
+            set_blas_threads(num_threads)
         self.ops = NumpyOps()
 
     def compute_dtype(self, stored: FloatType) -> DType:
