@@ -1,6 +1,6 @@
 """Writes a checkpoint folder for echo: a config, and a tokenizer whose ids are bytes.
 
-python -m pegainfer_echo.checkpoint FOLDER
+Run it with `python -m pegainfer_echo.checkpoint FOLDER`.
 """
 
 from __future__ import annotations
