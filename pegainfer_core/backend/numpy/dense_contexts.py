@@ -1,7 +1,7 @@
-"""Float32 copies of the contexts of decoding rows, kept from step to step.
+"""Float32 copies of the contexts of running rows, kept from step to step.
 
 The pages hold the truth. Widening a whole context in every layer of every step costs more than
-attending to it does; a copy that follows its row needs one new token a step. Their memory is
+attending to it does; a copy that follows its row needs only the step's new tokens. Their memory is
 bounded, and a row without a copy is served from its pages.
 """
 
@@ -78,7 +78,7 @@ class DenseContexts:
     def begin_step(
         self, rows: list[RowSpan], slot_pages: NDArray[np.int64]
     ) -> list[DenseContext | None]:
-        """Find or make the copies of a step's decoding rows, before the step writes any page.
+        """Find or make the copies of a step's rows, before the step writes any page.
 
         Args:
             rows: The step's rows.
@@ -93,7 +93,7 @@ class DenseContexts:
         return found
 
     def extend(self, context: DenseContext, row: RowSpan, layer: int) -> FloatArray:
-        """Bring one layer of a copy up to date from the pages, this step's token included.
+        """Bring one layer of a copy up to date from the pages, this step's tokens included.
 
         Layers come in order: the last one completes the step for this copy.
 
@@ -115,13 +115,13 @@ class DenseContexts:
         return extended
 
     def _find(self, row: RowSpan) -> DenseContext | None:
-        if row.slot < 0 or row.end - row.first != 1:
+        if row.slot < 0:
             return None
         context = self._contexts.pop(row.slot, None)
         if context is not None:
-            # This step's own token is always read anew: pages that came back to their slot with
-            # nothing written since, after a shorter prefix, still hold the old one in the copy.
-            length = min(context.length, row.context - 1)
+            # This step's own tokens are always read anew: pages that came back to their slot with
+            # nothing written since, after a shorter prefix, still hold the old ones in the copy.
+            length = min(context.length, row.context - (row.end - row.first))
             context.length = length if self._holds(context, row) else 0
         if context is None or row.context > context.values.shape[3]:
             context = self._enlarged(context, row.context)
