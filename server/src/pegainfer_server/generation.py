@@ -5,6 +5,7 @@ Knows text and time, but nothing of how pieces are shown.
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Protocol
@@ -12,6 +13,7 @@ from typing import TYPE_CHECKING, Protocol
 import msgspec
 
 from pegainfer_core.contract import (
+    EngineError,
     Error,
     Finished,
     PromptTokens,
@@ -156,7 +158,7 @@ class Generation:
     def abandon(self) -> None:
         """Nobody reads the answer: let the engine stop."""
         self.abandoned = True
-        self.stream.abort()
+        self._abort()
 
     def close(self) -> None:
         """Account for the request; ends it if it still runs. Harmless when called again."""
@@ -164,8 +166,12 @@ class Generation:
             return
         self._closed = True
         if self.ending is None and self._error is None:
-            self.stream.abort()
+            self._abort()
         self._owner.generation_closed(self, self._record())
+
+    def _abort(self) -> None:
+        with contextlib.suppress(EngineError):  # A dead engine has stopped already.
+            self.stream.abort()
 
     def _make_output(self) -> TextOutput:
         job = self.job
@@ -203,7 +209,7 @@ class Generation:
             return Piece(delta.text, event.token_ids, event.logprobs, delta.text_offsets or ())
         # The stop string ends the answer here, whatever else the engine has made already.
         self.ending = Ending("stop", delta.stop_string)
-        self.stream.abort()
+        self._abort()
         kept = delta.num_tokens
         logprobs = event.logprobs[:kept] if event.logprobs is not None else None
         return Piece(delta.text, event.token_ids[:kept], logprobs, delta.text_offsets or ())

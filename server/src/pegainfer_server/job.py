@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import time
+from typing import TYPE_CHECKING, Self
+
 import msgspec
 
 from pegainfer_core.contract import SamplingParams
+
+if TYPE_CHECKING:
+    from pegainfer_server.protocol.sampling_fields import SamplingFields
 
 
 class Echo(msgspec.Struct, frozen=True, kw_only=True):
@@ -62,6 +68,45 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
     logprobs: int | None = None
     prompt_logprobs: int | None = None
     echo: Echo | None = None
+
+    @classmethod
+    def of(
+        cls,
+        data: SamplingFields,
+        *,
+        endpoint: str,
+        request_id: str,
+        model: str,
+        prompt_token_ids: list[int],
+        prompt_param: str,
+        renames: dict[str, str],
+        params: SamplingParams,
+        echo: Echo | None = None,
+    ) -> Self:
+        """Add what the request says about showing the answer."""
+        return cls(
+            endpoint=endpoint,
+            request_id=request_id,
+            model=model,
+            created=int(time.time()),
+            prompt_token_ids=prompt_token_ids,
+            prompt_param=prompt_param,
+            renames=renames,
+            params=params,
+            stop=data.stop_strings,
+            include_stop=bool(data.include_stop_str_in_output),
+            skip_special_tokens=data.skip_special_tokens is not False,
+            cache_salt=data.cache_salt or "",
+            priority=data.priority or 0,
+            stream=bool(data.stream),
+            include_usage=data.include_usage,
+            continuous_usage=data.continuous_usage,
+            return_token_ids=bool(data.return_token_ids),
+            tokens_as_ids=bool(data.return_tokens_as_token_ids),
+            logprobs=params.logprobs,
+            prompt_logprobs=data.prompt_logprobs,
+            echo=echo,
+        )
 
     @property
     def detailed(self) -> bool:

@@ -1,6 +1,5 @@
 """`POST /v1/chat/completions`."""
 
-import time
 from typing import Annotated
 
 from litestar import Request, post
@@ -51,7 +50,6 @@ async def chat_job(model: ServedModel, data: ChatRequest, request_id: str) -> Jo
     name = model.name_for(data.model)
     check_shared(data)
     asked, limit_name = _max_tokens(data)
-    logprobs = _num_logprobs(data)
     whole = await chat_prompt(
         model.text,
         data.messages,
@@ -69,11 +67,11 @@ async def chat_job(model: ServedModel, data: ChatRequest, request_id: str) -> Jo
         truncate=data.truncate_prompt_tokens,
         param="messages",
     )
-    return Job(
+    return Job.of(
+        data,
         endpoint=PATH,
         request_id=request_id,
         model=name,
-        created=int(time.time()),
         prompt_token_ids=prompt.token_ids,
         prompt_param="messages",
         renames=renames(logprobs="top_logprobs", max_tokens=limit_name),
@@ -82,21 +80,9 @@ async def chat_job(model: ServedModel, data: ChatRequest, request_id: str) -> Jo
             model.sampling_defaults,
             model.tokenizer,
             max_tokens=max_tokens,
-            logprobs=logprobs,
+            logprobs=_num_logprobs(data),
             prompt_logprobs=data.prompt_logprobs,
         ),
-        stop=data.stop_strings,
-        include_stop=bool(data.include_stop_str_in_output),
-        skip_special_tokens=data.skip_special_tokens is not False,
-        cache_salt=data.cache_salt or "",
-        priority=data.priority or 0,
-        stream=bool(data.stream),
-        include_usage=data.include_usage,
-        continuous_usage=data.continuous_usage,
-        return_token_ids=bool(data.return_token_ids),
-        tokens_as_ids=bool(data.return_tokens_as_token_ids),
-        logprobs=logprobs,
-        prompt_logprobs=data.prompt_logprobs,
     )
 
 

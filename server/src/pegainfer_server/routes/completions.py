@@ -1,6 +1,5 @@
 """`POST /v1/completions`."""
 
-import time
 from typing import Annotated
 
 from litestar import Request, post
@@ -63,35 +62,22 @@ async def completion_job(model: ServedModel, data: CompletionRequest, request_id
         param="prompt",
     )
     skip_special_tokens = data.skip_special_tokens is not False
-    params = sampling_params(
+    return Job.of(
         data,
-        model.sampling_defaults,
-        model.tokenizer,
-        max_tokens=max_tokens,
-        logprobs=data.logprobs,
-        prompt_logprobs=_prompt_logprobs(data),
-    )
-    return Job(
         endpoint=PATH,
         request_id=request_id,
         model=name,
-        created=int(time.time()),
         prompt_token_ids=prompt.token_ids,
         prompt_param="prompt",
         renames=renames(),
-        params=params,
-        stop=data.stop_strings,
-        include_stop=bool(data.include_stop_str_in_output),
-        skip_special_tokens=skip_special_tokens,
-        cache_salt=data.cache_salt or "",
-        priority=data.priority or 0,
-        stream=bool(data.stream),
-        include_usage=data.include_usage,
-        continuous_usage=data.continuous_usage,
-        return_token_ids=bool(data.return_token_ids),
-        tokens_as_ids=bool(data.return_tokens_as_token_ids),
-        logprobs=data.logprobs,
-        prompt_logprobs=data.prompt_logprobs,
+        params=sampling_params(
+            data,
+            model.sampling_defaults,
+            model.tokenizer,
+            max_tokens=max_tokens,
+            logprobs=data.logprobs,
+            prompt_logprobs=_prompt_logprobs(data),
+        ),
         echo=_echo(prompt, model.tokenizer, skip_special_tokens) if data.echo else None,
     )
 
