@@ -15,8 +15,15 @@ if TYPE_CHECKING:
     from pegainfer_core.engine.wire import Channel
 
 
+_REPORT_PERIOD_S = 0.25
+
+
 class Outbox:
-    """Queues frames and sends them in order; frames that piled up are merged per request."""
+    """Queues frames and sends them in order; frames that piled up are merged per request.
+
+    Metrics go with the frames, and without them through steps that have nothing to say, such as
+    those of a long prefill.
+    """
 
     def __init__(self, channel: Channel, metrics: Callable[[], EngineMetrics]) -> None:
         self._channel = channel
@@ -42,7 +49,7 @@ class Outbox:
     def _run(self) -> None:
         try:
             while True:
-                self._wake.wait()
+                self._wake.wait(_REPORT_PERIOD_S)
                 self._wake.clear()
                 self._flush()
                 if self._closing and not self._frames:
@@ -56,7 +63,7 @@ class Outbox:
             frames.append(self._frames.popleft())
         # Metrics go first: whoever has seen a request's last frame must find its pages freed.
         metrics = self._metrics()
-        if metrics is not self._sent_metrics:
+        if metrics is not self._sent_metrics and metrics != self._sent_metrics:
             self._sent_metrics = metrics
             self._channel.send(Report(metrics))
         if frames:
