@@ -11,18 +11,21 @@ from pegainfer_core.backend.dtype import DType
 from pegainfer_core.backend.numpy.arrays import floats, stored_pages
 from pegainfer_core.backend.numpy.blas_threads import set_blas_threads
 from pegainfer_core.backend.numpy.dense_contexts import DenseContexts
+from pegainfer_core.backend.numpy.matrix_order import in_product_order
 from pegainfer_core.backend.numpy.numpy_batch import NumpyBatch
 from pegainfer_core.backend.numpy.numpy_kv_pool import NumpyKvPool
 from pegainfer_core.backend.numpy.numpy_ops import NumpyOps
 from pegainfer_core.backend.tensor import Tensor
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from numpy.typing import NDArray
 
     from pegainfer_core.backend.kv_layout import KvLayout
     from pegainfer_core.backend.kv_pool import KvPool
     from pegainfer_core.backend.metadata import StepMetadata
-    from pegainfer_core.weights import FloatType
+    from pegainfer_core.weights import FloatType, ParameterLoader
 
 
 class NumpyBackend(Backend):
@@ -64,6 +67,10 @@ class NumpyBackend(Backend):
     def adopt(self, values: NDArray[np.float32], dtype: DType) -> Tensor:
         """The array itself."""
         return Tensor(values.shape, dtype, values)
+
+    def load(self, loader: ParameterLoader, names: Sequence[str], dtype: DType) -> Tensor:
+        """Read parameters, stacked along their first axis, in the order that suits products."""
+        return self.adopt(in_product_order(loader.read_stacked(names)), dtype)
 
     def to_host(self, tensor: Tensor, count: int) -> NDArray[np.float32]:
         """A view."""

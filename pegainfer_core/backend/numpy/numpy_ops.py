@@ -31,7 +31,7 @@ class NumpyOps(Ops):
     def embed(self, batch: Batch, table: Tensor, hidden: Tensor) -> None:
         """See `Ops.embed`."""
         token_ids = cast(NumpyBatch, batch).token_ids
-        np.take(floats(table), token_ids, axis=0, out=floats(hidden)[: batch.num_tokens])
+        floats(hidden)[: batch.num_tokens] = floats(table)[token_ids]
 
     def take_logit_tokens(
         self, batch: Batch, first: int, count: int, x: Tensor, out: Tensor
