@@ -35,7 +35,7 @@ class StepGate:
     reach the engine while its step is under way, and tests know exactly which step comes when.
 
     Attributes:
-        steps: Rows of every step so far.
+        steps: Rows of every step so far. Clear it between engines: they number requests alike.
     """
 
     def __init__(self) -> None:
@@ -82,6 +82,14 @@ class StepGate:
         self.open()
         session.answer(plug)
 
+    def first_step(self, request_id: int) -> int:
+        """The step in which work on a request began."""
+        return next(i for i, rows in enumerate(self.steps) if _has(rows, request_id))
+
     def rows_of(self, request_id: int) -> list[LoggedRow]:
         """Every row of one request."""
         return [row for rows in self.steps for row in rows if row.request_id == request_id]
+
+
+def _has(rows: list[LoggedRow], request_id: int) -> bool:
+    return any(row.request_id == request_id for row in rows)
