@@ -24,6 +24,7 @@ from pegainfer_core.plugin.hook_calls import HookCalls
 from pegainfer_core.plugin.host import PluginHost
 from pegainfer_core.plugin.offered_family import OfferedFamily
 from pegainfer_core.plugin.plugin_record import PluginRecord, PluginState
+from pegainfer_core.plugin.recognised_family import RecognisedFamily
 from pegainfer_core.plugin.request_record import RequestRecord
 from pegainfer_core.plugin.settings import HostSettings
 
@@ -66,6 +67,7 @@ __all__ = [
     "PluginRecord",
     "PluginState",
     "PreparedLaunch",
+    "RecognisedFamily",
     "Rejection",
     "RequestRecord",
     "SelectionError",

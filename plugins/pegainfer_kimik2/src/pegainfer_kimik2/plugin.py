@@ -2,59 +2,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING
 
-from pegainfer_core.contract import CoreOptions
-from pegainfer_core.plugin import ChatProfile, Claim, FamilyOptions, Rejection, hookimpl
+from pegainfer_core.plugin import RecognisedFamily, hookimpl
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from pathlib import Path
 
-    from pegainfer_core.contract import LaunchContext, ServePlan
-    from pegainfer_core.plugin import ConfigDict, ModelFamily
+    from pegainfer_core.plugin import ModelFamily
 
 __pegainfer_api__ = "1.0"
-
-MODEL_TYPES = ("kimi_k2", "kimi_k25")
-
-
-class KimiK2Family:
-    """Kimi-K2 checkpoints."""
-
-    id = "kimik2"
-    display_name = "Kimi-K2"
-    options = FamilyOptions
-    # Whatever flags were given, the answer is the one refusal below.
-    shared_options = frozenset(CoreOptions.__struct_fields__)
-    chat = ChatProfile()
-
-    def probe(self, config: ConfigDict, model_dir: Path) -> Claim | Rejection:
-        """Claim by `model_type`."""
-        model_type = config.get("model_type")
-        if model_type in MODEL_TYPES:
-            return Claim("recognised; serving it is not implemented in this version")
-        return Rejection(f"model_type is {model_type!r}, not {' or '.join(map(repr, MODEL_TYPES))}")
-
-    def plan(self, context: LaunchContext) -> ServePlan:
-        """Refuse."""
-        _refuse(context)
-
-    def launch(self, context: LaunchContext, plan: ServePlan) -> NoReturn:
-        """Refuse."""
-        _refuse(context)
-
-
-def _refuse(context: LaunchContext) -> NoReturn:
-    from pegainfer_core.weights import ConfigError
-
-    raise ConfigError(
-        f"{context.model_dir}: serving Kimi-K2 is not implemented in this version of "
-        "pegainfer-kimik2; look for a newer one"
-    )
 
 
 @hookimpl
 def model_families() -> Sequence[ModelFamily]:
     """Offer the family to the host."""
-    return [KimiK2Family()]
+    return [RecognisedFamily("kimik2", "Kimi-K2", ("kimi_k2", "kimi_k25"))]
