@@ -30,7 +30,7 @@ KNOWN_PACKAGES = (
     ),
     KnownPackage("pegainfer-dsv2lite", "plugins/pegainfer_dsv2lite", "dsv2lite", ("deepseek_v2",)),
     KnownPackage("pegainfer-kimik2", "plugins/pegainfer_kimik2", "kimik2", ("kimi_k2", "kimi_k25")),
-    KnownPackage("pegainfer-server", "server", commands=("serve", "bench serve")),
+    KnownPackage("pegainfer-server", "server", commands=("serve",)),
 )
 
 FIRST_PARTY_DISTS = frozenset(package.dist for package in KNOWN_PACKAGES)

@@ -30,7 +30,7 @@ def message(host: PluginHost, *words: str) -> str:
     return str(missing_command(CommandTable(), host, words))
 
 
-@pytest.mark.parametrize("words", [["serve"], ["bench", "serve"], ["serve", "--port", "80"]])
+@pytest.mark.parametrize("words", [["serve"], ["serve", "--port", "80"]])
 def test_without_the_server(bare_host: PluginHost, words: list[str]) -> None:
     assert SERVER is not None
     text = message(bare_host, *words)

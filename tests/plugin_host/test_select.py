@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from pegainfer_core.cli.command_table import CommandTable
 from pegainfer_core.plugin import HostSettings, PluginHost, SelectionError, decide, select_family
 from pegainfer_core.plugin.install_hint import install_command
 from pegainfer_core.plugin.known import KNOWN_PACKAGES, package_for_family
@@ -171,4 +172,6 @@ def test_the_hint_table_says_what_the_plugins_claim(site: PluginSite) -> None:
         ]
         assert sorted(claimed) == sorted(package.model_types)
     (server,) = [package for package in KNOWN_PACKAGES if package.folder == "server"]
-    assert server.commands == ("serve", "bench serve")
+    table = CommandTable()
+    host.hooks.register_commands("server", table)
+    assert [command.name for command in table.commands] == list(server.commands)
