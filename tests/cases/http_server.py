@@ -144,18 +144,22 @@ class HttpServer:
             time.sleep(0.01)
 
     @contextlib.contextmanager
-    def unharmed(self) -> Iterator[None]:
-        """Nothing that happens in the block may leave a trace in the server."""
+    def unharmed(self, probe: JsonObject = PROBE) -> Iterator[None]:
+        """Nothing that happens in the block may leave a trace in the server.
+
+        Args:
+            probe: The same for every block of one server.
+        """
         if self._probed is None:
-            self._probed = self.probe()
+            self._probed = self.probe(probe)
         yield
         self.wait_idle()
-        assert self.probe() == self._probed
+        assert self.probe(probe) == self._probed
         self.wait_idle()
 
-    def probe(self) -> object:
-        """The answer to the fixed greedy request."""
-        choice = self.whole(COMPLETIONS, **PROBE)["choices"][0]
+    def probe(self, probe: JsonObject = PROBE) -> object:
+        """The answer to a fixed greedy request."""
+        choice = self.whole(COMPLETIONS, **probe)["choices"][0]
         return choice["token_ids"], choice["text"], choice["finish_reason"]
 
     def _both(self, path: str, fields: JsonObject) -> Answer:

@@ -40,6 +40,7 @@ class ServeProcess:
             )
         self.family: set[psutil.Process] = {psutil.Process(self.process.pid)}
         self.url = ""
+        self._servers: list[HttpServer] = []
 
     def output(self) -> str:
         """What it has printed so far, both streams."""
@@ -51,7 +52,8 @@ class ServeProcess:
         match = re.search(r" on (http://[^,\s]+),", self.output())
         assert match is not None, self.output()
         self.url = match[1]
-        return HttpServer(self.url)
+        self._servers.append(HttpServer(self.url))
+        return self._servers[-1]
 
     def wait_ready(self) -> HttpServer:
         """Wait until requests are served."""
@@ -96,6 +98,8 @@ class ServeProcess:
 
     def kill_all(self) -> None:
         """Leave nothing behind, whatever the test came to."""
+        for server in self._servers:
+            server.close()
         self.children()
         for process in self.family:
             with contextlib.suppress(psutil.NoSuchProcess):

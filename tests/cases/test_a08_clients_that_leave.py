@@ -33,7 +33,6 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HttpServer]:
     with serve_process(folder, *flags.split(), log=base / "log") as started:
         server = started.wait_ready()
         yield server
-        server.close()
         started.terminate()
         assert started.wait_exit(20) == 0, started.output()
 
@@ -67,6 +66,14 @@ def num_aborted(server: HttpServer) -> float:
     return server.metric("request_success_total", finished_reason="abort")
 
 
+def wait_for_aborts(server: HttpServer, count: float) -> None:
+    server.wait_for(lambda: num_aborted(server) == count, SOON_S)
+
+
+def wait_for_tokens(server: HttpServer, more_than: float) -> None:
+    server.wait_for(lambda: server.metric("generation_tokens_total") > more_than)
+
+
 def wait_for_load(
     server: HttpServer, running: int, waiting: int, timeout_s: float = TIMEOUT_S
 ) -> None:
@@ -94,7 +101,7 @@ def test_while_queued(server: HttpServer) -> None:
             wait_for_load(server, MOST_AT_ONCE, 1)
             client.leave(rudely=number % 2 == 0)
             wait_for_load(server, MOST_AT_ONCE, 0, SOON_S)
-            server.wait_for(lambda: num_aborted(server) == before + 1, SOON_S)
+            wait_for_aborts(server, before + 1)
 
 
 @pytest.mark.parametrize("stream", [False, True])
@@ -119,7 +126,7 @@ def test_in_decode(server: HttpServer, stream: bool) -> None:
         client.post(**ANSWER, stream=stream)
         if stream:
             client.read_until(b"data: ")
-        server.wait_for(lambda: server.metric("generation_tokens_total") > num_generated)
+        wait_for_tokens(server, num_generated)
         client.leave(rudely=number % 2 == 0)
         server.wait_idle(SOON_S)
         assert num_aborted(server) == before + 1
