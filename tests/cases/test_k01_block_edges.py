@@ -84,3 +84,18 @@ def test_the_smallest_pool_of_all(blocks: int, beside: int, f3: Path, start: Sta
     refused = session.answer(session.submit(prompt, greedy(room + 1)))
     assert str((blocks + 3) * 16) in str(refused.rejected)
     assert session.settle().kv_used_pages == 0
+
+
+@pytest.mark.parametrize("blocks", [1, 3])
+def test_one_new_token_behind_a_cached_prefix(blocks: int, f3: Path, start: StartEngine) -> None:
+    """The least there can be to compute, again and again in the same slot and on the same page."""
+    plain, session = start(f3, prefix_cache=False), start(f3)
+    prefix, tail = session.prompt(blocks * 16), session.prompt(9, seed=3)
+    params = greedy(4, logprobs=2)
+    endings = [[last] for last in (7, 8, 900, 8, 7)]
+    # Also longer and shorter ones in turn, so that what was there before ends elsewhere.
+    endings += [[*tail[:count], count] for count in (9, 1, 5, 2)]
+    for number, ending in enumerate(endings):
+        answer = session.generate([*prefix, *ending], params)
+        assert answer.cached_tokens == (blocks * 16 if number else 0)
+        assert_same(answer, plain.generate([*prefix, *ending], params))
