@@ -8,6 +8,7 @@ made in processes that must not pay for it.
 from importlib import import_module
 from typing import TYPE_CHECKING
 
+from pegainfer_core.backend.choice import BackendName, choose_backend
 from pegainfer_core.backend.dtype import DType
 from pegainfer_core.backend.kv_layout import KvLayout
 
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from pegainfer_core.backend.batch import Batch
     from pegainfer_core.backend.decoder import AttentionShape, AttentionWeights, MlpWeights
     from pegainfer_core.backend.kv_pool import KvPool
+    from pegainfer_core.backend.making import make_backend
     from pegainfer_core.backend.metadata import StepMetadata
     from pegainfer_core.backend.numpy import NumpyBackend
     from pegainfer_core.backend.ops import Ops
@@ -27,6 +29,7 @@ __all__ = [
     "AttentionShape",
     "AttentionWeights",
     "Backend",
+    "BackendName",
     "Batch",
     "DType",
     "KvLayout",
@@ -39,6 +42,8 @@ __all__ = [
     "Tensor",
     "Workspace",
     "WorkspaceError",
+    "choose_backend",
+    "make_backend",
     "rope_tables",
 ]
 
@@ -56,6 +61,7 @@ _MODULES = {
     "Tensor": "tensor",
     "Workspace": "workspace",
     "WorkspaceError": "workspace",
+    "make_backend": "making",
     "rope_tables": "rope",
 }
 

@@ -7,20 +7,23 @@ from typing import TYPE_CHECKING
 
 from pegainfer_core.backend.rope import RopeTable, rope_tables
 from pegainfer_core.backend.workspace import Workspace
-from pegainfer_core.weights import round_floats
+from pegainfer_core.weights import ConfigError, round_floats
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
     import numpy as np
     from numpy.typing import NDArray
 
     from pegainfer_core.backend.batch import Batch
+    from pegainfer_core.backend.decoder import AttentionShape
     from pegainfer_core.backend.dtype import DType
     from pegainfer_core.backend.kv_layout import KvLayout
     from pegainfer_core.backend.kv_pool import KvPool
     from pegainfer_core.backend.metadata import StepMetadata
     from pegainfer_core.backend.ops import Ops
     from pegainfer_core.backend.tensor import Tensor
-    from pegainfer_core.weights import FloatType, RopeConfig
+    from pegainfer_core.weights import FloatType, ParameterLoader, RopeConfig
 
 
 class Backend(ABC):
@@ -62,6 +65,48 @@ class Backend(ABC):
     @abstractmethod
     def upload(self, metadata: StepMetadata) -> Batch:
         """Make a finished step's metadata known to the ops."""
+
+    def run(self, batch: Batch, work: Callable[[Batch], None]) -> None:
+        """Do the device work of a step; a backend may record it once and replay it later.
+
+        Args:
+            batch: The step.
+            work: Calls ops only, the same ones for equal `num_tokens` and `num_sample_rows`.
+        """
+        work(batch)
+
+    def load(self, loader: ParameterLoader, names: Sequence[str], dtype: DType) -> Tensor:
+        """Read parameters, stacked along their first axis; complete after `end_loading`."""
+        return self.adopt(loader.read_stacked(names), dtype)
+
+    def end_loading(self) -> None:
+        """Finish what `load` began."""
+        return
+
+    def prepare_decoder(
+        self, shape: AttentionShape, hidden: int, intermediate: int, layout: KvLayout
+    ) -> None:
+        """Learn what steps will look like before the first of them, so as to build for it.
+
+        Args:
+            shape: Of the attention.
+            hidden: Width of the residual stream.
+            intermediate: Width of the MLP.
+            layout: Of the KV pages.
+        """
+        return
+
+    def fitting_pages(self, layout: KvLayout, utilization: float) -> int:
+        """How many KV pages fit beside what is allocated now.
+
+        Args:
+            layout: Of a page.
+            utilization: Share of the memory to use.
+
+        Raises:
+            ConfigError: None, or the backend cannot tell.
+        """
+        raise ConfigError(f"the {self.name} backend needs --num-kv-pages")
 
     @abstractmethod
     def copy_pages(self, kv: KvPool, sources: list[int], targets: list[int]) -> None:

@@ -13,9 +13,12 @@ class Batch:
 
     Attributes:
         metadata: Host copy; valid until the step's results are read.
-        num_tokens: Tokens in this step; ops work on that many rows of their buffers.
+        num_tokens: Tokens in this step; ops work on that many rows of their buffers. More than
+            the metadata's where a backend fills a step up to a size it has recorded.
+        num_sample_rows: Rows of logits that choose a token, filled up likewise.
     """
 
     def __init__(self, metadata: StepMetadata) -> None:
         self.metadata = metadata
         self.num_tokens = metadata.num_tokens
+        self.num_sample_rows = metadata.num_samples

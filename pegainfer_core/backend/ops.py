@@ -222,3 +222,15 @@ class Ops(ABC):
     @abstractmethod
     def add(self, count: int, x: Tensor, out: Tensor) -> None:
         """`out` += `x` on the first `count` rows."""
+
+    @abstractmethod
+    def argmax(self, count: int, logits: Tensor, best: Tensor, workspace: Workspace) -> None:
+        """The first best column of each of the first `count` rows.
+
+        Args:
+            count: Rows.
+            logits: [>= count, n] float32, n at most 2^24.
+            best: Out, [>= count, 2] float32: value and index. The value is not finite when any
+                value of the row is not a number.
+            workspace: For scratch.
+        """

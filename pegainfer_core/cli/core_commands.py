@@ -54,6 +54,18 @@ class DummyWeightsOptions(msgspec.Struct, frozen=True, kw_only=True):
     family: Annotated[str | None, _FAMILY] = None
 
 
+class KernelsBuildOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """Flags of `pegainfer kernels build`."""
+
+    arch: Annotated[
+        str,
+        Meta(description="GPU architectures, such as sm_90 or sm_80,sm_90; all builds for each"),
+    ] = "all"
+    out: Annotated[
+        str | None, Meta(description="folder to build into (default: the user's cache)", extra=_DIR)
+    ] = None
+
+
 def add_core_commands(table: CommandTable, host: PluginHost) -> None:
     """Add the commands that need no plugin."""
 
@@ -77,6 +89,17 @@ def add_core_commands(table: CommandTable, host: PluginHost) -> None:
 
         return run(host, options)
 
+    def kernels_build(options: KernelsBuildOptions) -> int:
+        from pegainfer_core.cli.kernels_command import build
+
+        return build(options)
+
+    table.add_command(
+        "kernels build",
+        summary="compile GPU kernels ahead of time; needs Triton, no GPU",
+        options=KernelsBuildOptions,
+        run=kernels_build,
+    )
     table.add_command(
         "plugins", summary="list installed plugins", options=PluginsOptions, run=plugins
     )

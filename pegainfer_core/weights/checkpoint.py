@@ -20,7 +20,7 @@ from pegainfer_core.weights.float_convert import (
 )
 from pegainfer_core.weights.json_file import read_json_object
 from pegainfer_core.weights.safetensors_file import SafetensorsFile
-from pegainfer_core.weights.source import TensorSource
+from pegainfer_core.weights.source import StoredBytes, TensorSource
 
 __all__ = ["INDEX_NAME", "SINGLE_NAME", "Checkpoint"]
 
@@ -96,6 +96,12 @@ class Checkpoint(TensorSource):
     def dtype(self, name: str) -> str:
         """How a tensor is stored."""
         return self._file_of[name].tensors[name].dtype
+
+    def stored_bytes(self, name: str) -> StoredBytes:
+        """The tensor's part of its file."""
+        file = self._file_of[name]
+        tensor = file.tensors[name]
+        return StoredBytes(file.path, tensor.begin, tensor.end)
 
     def _read_into(self, name: str, out: FloatArray, round_to: FloatType) -> None:
         # A contiguous array is cut anywhere, any other one along its first axis.

@@ -20,6 +20,7 @@ from pegainfer_core.weights.seeded import (
     fill_block,
     normal_table,
     num_blocks,
+    stream_key,
     uniform_table,
 )
 from pegainfer_core.weights.source import TensorSource
@@ -75,6 +76,10 @@ class DummyCheckpoint(TensorSource):
     def dtype(self, name: str) -> FloatType:
         """What a tensor's values are rounded to."""
         return self._specs[name].dtype or self._dtype
+
+    def quantiles(self, name: str) -> tuple[FloatArray, int]:
+        """What a device needs to make the same values: the table, and the key of the stream."""
+        return _table(self._specs[name], self.dtype(name)), stream_key(self._seed, name)
 
     def _read_into(self, name: str, out: FloatArray, round_to: FloatType) -> None:
         stored = self.dtype(name)

@@ -118,11 +118,26 @@ class ParameterLoader:
         out = self._source.read_f32(
             self._stored_name[name], out, round_to=spec.dtype or self._dtype
         )
+        self._count(name, out.size)
+        return out
+
+    def _count(self, name: str, num_values: int) -> None:
         self._unread.pop(name, None)
-        self._num_read += out.size
+        self._num_read += num_values
         if self._progress is not None:
             self._progress(self._num_read, self._num_values)
-        return out
+
+    def shape(self, name: str) -> tuple[int, ...]:
+        """A tensor's shape."""
+        return self._specs[name].shape
+
+    def locate(self, name: str) -> tuple[TensorSource, str]:
+        """Source and name there of a tensor, for a reader that fetches it itself."""
+        return self._source, self._stored_name[name]
+
+    def count(self, name: str) -> None:
+        """Count a tensor that was fetched through `locate` as read."""
+        self._count(name, _size(self._specs[name].shape))
 
     def read_stacked(self, names: Iterable[str]) -> FloatArray:
         """Read tensors into one array, one below the other along the first axis.

@@ -18,7 +18,14 @@ import numpy.typing as npt
 from pegainfer_core.weights.config import FloatType
 from pegainfer_core.weights.float_convert import FloatArray, round_floats
 
-__all__ = ["BLOCK_VALUES", "fill_block", "normal_table", "num_blocks", "uniform_table"]
+__all__ = [
+    "BLOCK_VALUES",
+    "fill_block",
+    "normal_table",
+    "num_blocks",
+    "stream_key",
+    "uniform_table",
+]
 
 #: Values that share a stream, so that blocks can be drawn by different threads.
 BLOCK_VALUES: Final = 1 << 20
@@ -45,6 +52,12 @@ def num_blocks(num_values: int) -> int:
     return -(-num_values // BLOCK_VALUES)
 
 
+def stream_key(seed: int, name: str) -> int:
+    """First word, 64 bits, of the Philox key of a tensor's streams; the second is the block."""
+    digest = hashlib.blake2b(f"{seed} {name}".encode(), digest_size=8).digest()
+    return int.from_bytes(digest, "little")
+
+
 def fill_block(out: FloatArray, table: FloatArray, seed: int, name: str, block: int) -> None:
     """Draw one block of a tensor.
 
@@ -56,8 +69,7 @@ def fill_block(out: FloatArray, table: FloatArray, seed: int, name: str, block: 
         name: The tensor's name.
         block: Number of the block in the tensor.
     """
-    digest = hashlib.blake2b(f"{seed} {name}".encode(), digest_size=8).digest()
-    key = np.array([int.from_bytes(digest, "little"), block], np.uint64)
+    key = np.array([stream_key(seed, name), block], np.uint64)
     bits = np.random.Philox(key=key)
     picks = np.empty(min(_DRAW_VALUES, out.size), np.intp)
     for part in _parts(out.size):

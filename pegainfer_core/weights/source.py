@@ -2,6 +2,8 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
+from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
@@ -9,7 +11,15 @@ from pegainfer_core.weights.config import FLOAT_TYPES, FloatType, checkpoint_dty
 from pegainfer_core.weights.errors import ConfigError
 from pegainfer_core.weights.float_convert import BYTES_PER_VALUE, FloatArray, round_floats
 
-__all__ = ["ArraySource", "TensorSource", "compute_dtype"]
+__all__ = ["ArraySource", "StoredBytes", "TensorSource", "compute_dtype"]
+
+
+class StoredBytes(NamedTuple):
+    """Where a tensor's bytes lie, little endian: [begin, end) of a file."""
+
+    path: Path
+    begin: int
+    end: int
 
 
 class TensorSource(ABC):
@@ -37,6 +47,10 @@ class TensorSource(ABC):
     @abstractmethod
     def _read_into(self, name: str, out: FloatArray, round_to: FloatType) -> None:
         """Fill `out`, which has the tensor's shape and any strides."""
+
+    def stored_bytes(self, name: str) -> StoredBytes | None:
+        """Where a reader that wants no conversion finds a tensor; None when it is in no file."""
+        return None
 
     def expect(self, name: str, shape: tuple[int, ...]) -> None:
         """Check that a tensor is there, has this shape and holds plain numbers.

@@ -117,6 +117,13 @@ class NumpyOps(Ops):
         result += floats(x)[:count]
         round_to(result, out.dtype)
 
+    def argmax(self, count: int, logits: Tensor, best: Tensor, workspace: Workspace) -> None:
+        """See `Ops.argmax`."""
+        values, result = floats(logits)[:count], floats(best)[:count]
+        index = values.argmax(axis=1)
+        result[:, 0] = np.take_along_axis(values, index[:, None], axis=1)[:, 0]
+        result[:, 1] = index
+
 
 def _normalise(
     x: FloatArray, weight: FloatArray, eps: float, out: FloatArray, dtype: DType

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from pegainfer_core.backend import Ops
+    from pegainfer_core.backend import Backend, Ops
 
 GREEDY = SamplingParams(temperature=0)
 
@@ -38,11 +38,23 @@ def launch_context(model_dir: Path, **options: object) -> LaunchContext:
 class Stepper:
     """A runner, and sequences whose pages are handed out here."""
 
-    def __init__(self, model_dir: Path, ops: Ops | None = None, **options: object) -> None:
-        limits = {"max_num_seqs": 32, "max_prefill_tokens": 1024, "max_model_len": 512}
+    def __init__(
+        self,
+        model_dir: Path,
+        ops: Ops | None = None,
+        backend: Backend | None = None,
+        **options: object,
+    ) -> None:
+        limits: dict[str, object] = {
+            "max_num_seqs": 32,
+            "max_prefill_tokens": 1024,
+            "max_model_len": 512,
+        }
+        if backend is None:
+            limits["backend"] = "numpy"
         self.context = launch_context(model_dir, **(limits | options))
         self.plan = plan_qwen3(self.context)
-        self.backend = NumpyBackend()
+        self.backend = NumpyBackend() if backend is None else backend
         if ops is not None:
             self.backend.ops = ops
         loaded = load_model(self.context, self.plan, self.backend)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
+from pegainfer_core.backend import choose_backend
 from pegainfer_core.contract import ServePlan
 from pegainfer_core.weights import (
     ConfigError,
@@ -28,7 +29,7 @@ from pegainfer_qwen3.state import default_num_pages, kv_layout, planned_dtype
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from pegainfer_core.backend import KvLayout
+    from pegainfer_core.backend import BackendName, KvLayout
     from pegainfer_core.contract import CoreOptions, LaunchContext
 
 _STEP_S: Final = 0.45
@@ -42,6 +43,7 @@ _FLOPS: Final = 120e9
 """Floating-point operations a second."""
 
 _MIN_PREFILL_TOKENS: Final = 16
+_CUDA_PREFILL_TOKENS: Final = 8192
 _MAX_PREFILL_TOKENS: Final = 2048
 
 
@@ -160,26 +162,28 @@ def plan_qwen3(context: LaunchContext) -> ServePlan:
     """
     options = context.options
     config = parse_config(load_config(Path(context.model_dir)))
-    if options.backend == "cuda":
-        raise ConfigError("--backend cuda is not available for Qwen3 in this version; use numpy")
+    backend = choose_backend(options.backend)
     layout = kv_layout(config, options.kv_page_size, planned_dtype(config))
-    max_model_len, num_pages, notes = _context_and_pages(config, options, layout)
+    max_model_len, num_pages, notes = _context_and_pages(config, options, layout, backend)
     return ServePlan(
         max_model_len=max_model_len,
         vocab_size=config.vocab_size,
-        backend="numpy",
+        backend=backend,
         page_tokens=options.kv_page_size,
         num_pages=num_pages,
         max_num_seqs=options.max_num_seqs,
-        max_prefill_tokens=_max_prefill_tokens(config, options),
+        max_prefill_tokens=_max_prefill_tokens(config, options, backend),
         notes=notes,
     )
 
 
 def _context_and_pages(
-    config: Qwen3Config, options: CoreOptions, layout: KvLayout
-) -> tuple[int, int, list[str]]:
-    """Context in tokens, pages that requests can use, and what to tell about them."""
+    config: Qwen3Config, options: CoreOptions, layout: KvLayout, backend: BackendName
+) -> tuple[int, int | None, list[str]]:
+    """Context in tokens, pages that requests can use, and what to tell about them.
+
+    Without a given number, CUDA takes as many pages as fit once the weights are loaded: None.
+    """
     asked, limit = options.max_model_len, config.context_tokens
     if asked is not None and not 2 <= asked <= limit:
         raise ConfigError(
@@ -188,6 +192,8 @@ def _context_and_pages(
         )
     context_tokens = limit if asked is None else asked
     num_pages = options.num_kv_pages
+    if num_pages is None and backend == "cuda":
+        return context_tokens, None, []
     if num_pages is None:
         num_pages = default_num_pages(layout, context_tokens)
         if asked is not None:
@@ -211,12 +217,14 @@ def _context_and_pages(
     return held, num_pages, [note]
 
 
-def _max_prefill_tokens(config: Qwen3Config, options: CoreOptions) -> int:
+def _max_prefill_tokens(config: Qwen3Config, options: CoreOptions, backend: BackendName) -> int:
     asked = options.max_prefill_tokens
     if asked is not None:
         if asked < 1:
             raise ConfigError(f"--max-prefill-tokens {asked} must be at least 1")
         return asked
+    if backend == "cuda":
+        return _CUDA_PREFILL_TOKENS
     seconds_a_weight = _STEP_S / config.layer_matrix_values
     affordable = int((seconds_a_weight - _REPACK_S) * _FLOPS / 2)
     rounded = affordable // _MIN_PREFILL_TOKENS * _MIN_PREFILL_TOKENS

@@ -7,15 +7,17 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+import msgspec
 from tqdm import tqdm
 
-from pegainfer_core.backend import NumpyBackend
+from pegainfer_core.backend import make_backend
 from pegainfer_core.contract import EngineInfo
 from pegainfer_core.engine import BuiltEngine, LocalEngine
 from pegainfer_core.kv import KvManager
 from pegainfer_core.sampling import Sampler
 from pegainfer_core.weights import (
     Checkpoint,
+    ConfigError,
     DummyCheckpoint,
     ParameterLoader,
     compute_dtype,
@@ -23,7 +25,7 @@ from pegainfer_core.weights import (
 )
 from pegainfer_qwen3.config import parse_config
 from pegainfer_qwen3.model import Qwen3Model
-from pegainfer_qwen3.runner import Qwen3Runner, max_logit_rows, max_step_tokens
+from pegainfer_qwen3.runner import Qwen3Runner, lay_out, max_logit_rows, max_step_tokens
 from pegainfer_qwen3.scheduler import Qwen3Scheduler
 from pegainfer_qwen3.state import kv_layout
 from pegainfer_qwen3.weights import canonical_name, ignored_names, load_weights, model_specs
@@ -31,7 +33,7 @@ from pegainfer_qwen3.weights import canonical_name, ignored_names, load_weights,
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from pegainfer_core.backend import Backend, KvPool
+    from pegainfer_core.backend import Backend, KvLayout, KvPool
     from pegainfer_core.contract import LaunchContext, ServePlan
     from pegainfer_core.weights import Progress
     from pegainfer_qwen3.config import Qwen3Config
@@ -74,18 +76,48 @@ def load_model(context: LaunchContext, plan: ServePlan, backend: Backend) -> Loa
             progress=progress,
         )
         weights = load_weights(loader, config, backend, dtype)
-    if plan.num_pages is None:
-        raise ValueError("the plan does not say how many KV pages to allocate")
-    kv = backend.kv_pool(kv_layout(config, plan.page_tokens, dtype), plan.num_pages)
+    layout = kv_layout(config, plan.page_tokens, dtype)
     workspace = backend.workspace(max_step_tokens(plan), plan.max_model_len)
     model = Qwen3Model(config, weights, backend, dtype, workspace, max_logit_rows(plan))
-    return LoadedModel(model, weights, kv)
+    backend.prepare_decoder(model.shape, config.hidden_size, config.intermediate_size, layout)
+    num_pages = plan.num_pages
+    if num_pages is None:
+        # What steps need is taken before the pages get the rest.
+        lay_out(model, backend, backend.kv_pool(layout, 0), plan)
+        num_pages = backend.fitting_pages(layout, context.options.gpu_memory_utilization)
+    return LoadedModel(model, weights, backend.kv_pool(layout, num_pages))
+
+
+def fitted_plan(plan: ServePlan, layout: KvLayout, num_pages: int, asked: int | None) -> ServePlan:
+    """The plan with the context that the pages hold.
+
+    Args:
+        plan: Made before the memory was measured.
+        layout: Of the pages.
+        num_pages: Pages there are.
+        asked: The option `--max-model-len`.
+
+    Raises:
+        ConfigError: A longer context was asked for.
+    """
+    held = num_pages * layout.page_tokens
+    if plan.max_model_len <= held:
+        return plan
+    if asked is not None:
+        raise ConfigError(
+            f"--max-model-len {asked} needs {layout.pages_for(asked)} KV pages of "
+            f"{layout.page_bytes / 2**20:.2f} MiB, but only {num_pages} fit into the GPU's memory "
+            f"at this --gpu-memory-utilization; lower it to {held}"
+        )
+    return msgspec.structs.replace(plan, max_model_len=held)
 
 
 def _build(context: LaunchContext, plan: ServePlan) -> BuiltEngine:
     options = context.options
-    backend = NumpyBackend()
+    backend = make_backend(plan.backend, options)
     loaded = load_model(context, plan, backend)
+    num_pages = loaded.kv.num_pages - 1
+    plan = fitted_plan(plan, loaded.kv.layout, num_pages, options.max_model_len)
     sampler = Sampler(plan.vocab_size, options.seed)
     runner = Qwen3Runner(loaded.model, backend, loaded.kv, sampler, plan)
     runner.warm_up()

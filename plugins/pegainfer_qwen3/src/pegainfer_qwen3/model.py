@@ -15,6 +15,11 @@ if TYPE_CHECKING:
 class Qwen3Model:
     """A loaded model and its step buffers.
 
+    Attributes:
+        shape: Of the attention.
+        logits_buffer: [rows, vocab] float32: what `logits` and `choose` computed last.
+        best: [rows, 2] float32: value and id of each row's best token, after `choose`.
+
     Args:
         config: Sizes.
         weights: Parameters, all of type `dtype`.
@@ -36,7 +41,7 @@ class Qwen3Model:
         self._weights = weights
         self._ops = backend.ops
         self._norm_eps = config.rms_norm_eps
-        self._shape = AttentionShape(
+        self.shape = AttentionShape(
             num_heads=config.num_heads,
             num_kv_heads=config.num_kv_heads,
             head_dim=config.head_dim,
@@ -46,19 +51,20 @@ class Qwen3Model:
         self._rope = backend.rope_table(config.rope, workspace.max_context_tokens, dtype)
         self._workspace = workspace
         self._hidden = workspace.buffer("hidden", config.hidden_size, dtype)
-        self._qkv = workspace.buffer("qkv", self._shape.qkv_width, dtype)
-        self._attended = workspace.buffer("attended", self._shape.query_width, dtype)
+        self._qkv = workspace.buffer("qkv", self.shape.qkv_width, dtype)
+        self._attended = workspace.buffer("attended", self.shape.query_width, dtype)
         self._activated = workspace.buffer("activated", config.intermediate_size, dtype)
-        self._logits = workspace.buffer(
+        self.logits_buffer = workspace.buffer(
             "logits", config.vocab_size, DType.FLOAT32, rows=max_logit_rows
         )
+        self.best = workspace.buffer("best", 2, DType.FLOAT32, rows=max_logit_rows)
 
     def forward(self, batch: Batch, kv: KvPool) -> None:
         """Run the layers over a step's tokens: writes their KV, leaves their hidden states."""
         ops, workspace = self._ops, self._workspace
         hidden, qkv = self._hidden, self._qkv
         attended, activated = self._attended, self._activated
-        shape, rope = self._shape, self._rope
+        shape, rope = self.shape, self._rope
         ops.embed(batch, self._weights.embedding, hidden)
         for index, layer in enumerate(self._weights.layers):
             attention, mlp = layer.attention, layer.mlp
@@ -73,6 +79,11 @@ class Qwen3Model:
     def freeze(self) -> None:
         """Add no step buffers from now on."""
         self._workspace.freeze()
+
+    def choose(self, batch: Batch) -> None:
+        """Compute the logits of the step's sampling tokens, and the best token of each."""
+        logits = self.logits(batch, 0, batch.num_sample_rows)
+        self._ops.argmax(batch.num_sample_rows, logits, self.best, self._workspace)
 
     def logits(self, batch: Batch, first: int, count: int) -> Tensor:
         """Logits of the step's `logit_tokens` [first, first + count), after `forward`.
@@ -89,7 +100,7 @@ class Qwen3Model:
             weights.head,
             first,
             count,
-            self._logits,
+            self.logits_buffer,
             self._workspace,
         )
-        return self._logits
+        return self.logits_buffer

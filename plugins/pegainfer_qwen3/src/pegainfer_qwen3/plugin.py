@@ -31,6 +31,9 @@ class Qwen3Family:
     shared_options = frozenset(
         {
             "backend",
+            "cuda_graph",
+            "device",
+            "gpu_memory_utilization",
             "kv_page_size",
             "kv_reserve",
             "load_format",

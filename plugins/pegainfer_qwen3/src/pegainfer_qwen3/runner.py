@@ -5,16 +5,18 @@ from __future__ import annotations
 from itertools import groupby
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+import numpy as np
+
 from pegainfer_core.backend import StepMetadata
 from pegainfer_core.engine import RowResult
 from pegainfer_core.kv import PADDING_PAGE
-from pegainfer_core.sampling import row_logprobs
+from pegainfer_core.sampling import SampledToken, row_logprobs
 
 if TYPE_CHECKING:
     from pegainfer_core.backend import Backend, Batch, KvPool
     from pegainfer_core.contract import ServePlan, TokenLogprobs
     from pegainfer_core.engine import Row, StepPlan
-    from pegainfer_core.sampling import SampledToken, Sampler
+    from pegainfer_core.sampling import Sampler
     from pegainfer_qwen3.model import Qwen3Model
 
 PROMPT_TILE_ROWS: Final = 256
@@ -58,19 +60,16 @@ class Qwen3Runner:
     def warm_up(self) -> None:
         """Run one token on the padding page: lays out every buffer, after which none is added."""
         self._metadata.clear()
-        self._metadata.add_row([0], 0, [PADDING_PAGE], samples=True)
-        self._metadata.finish(num_decode=1)
-        batch = self._backend.upload(self._metadata)
-        self._model.forward(batch, self._kv)
-        self._model.logits(batch, 0, 1)
+        _add_padding_rows(self._metadata)
+        self._compute(self._backend.upload(self._metadata))
         self._model.freeze()
 
     def execute(self, plan: StepPlan) -> list[RowResult]:
         """Compute a step. Results are parallel to `plan.rows`."""
         prompt_tokens = self._pack(plan)
         batch = self._backend.upload(self._metadata)
-        self._model.forward(batch, self._kv)
-        sampled = iter(self._sample(plan, batch))
+        self._backend.run(batch, self._compute)
+        sampled = iter(self._sample(plan))
         scores = self._score(batch, prompt_tokens)
         results = []
         for index, row in enumerate(plan.rows):
@@ -105,12 +104,22 @@ class Qwen3Runner:
         self._metadata.finish(plan.num_decode)
         return prompt_tokens
 
-    def _sample(self, plan: StepPlan, batch: Batch) -> list[SampledToken]:
+    def _compute(self, batch: Batch) -> None:
+        self._model.forward(batch, self._kv)
+        if batch.num_sample_rows:
+            self._model.choose(batch)
+
+    def _sample(self, plan: StepPlan) -> list[SampledToken]:
+        """Where the best logit decides, only that is read back; else whole rows of logits."""
         sequences = [row.sequence for row in plan.rows if row.samples]
         if not sequences:
             return []
-        logits = self._model.logits(batch, 0, len(sequences))
-        return self._sampler.sample(self._backend.to_host(logits, len(sequences)), sequences)
+        if self._sampler.takes_argmax(sequences):
+            best = self._backend.to_host(self._model.best, len(sequences))
+            if np.isfinite(best[:, 0]).all():
+                return [SampledToken(int(token_id), None) for token_id in best[:, 1].tolist()]
+        logits = self._backend.to_host(self._model.logits_buffer, len(sequences))
+        return self._sampler.sample(logits, sequences)
 
     def _score(
         self, batch: Batch, prompt_tokens: list[_PromptToken]
@@ -129,6 +138,32 @@ class Qwen3Runner:
                 scores.setdefault(row, []).extend(found)
                 done += len(ids)
         return scores
+
+
+def lay_out(model: Qwen3Model, backend: Backend, kv: KvPool, plan: ServePlan) -> None:
+    """Let a model take all the step buffers it will ever need.
+
+    Args:
+        model: Not frozen yet.
+        backend: The model's.
+        kv: May hold the padding page alone.
+        plan: Limits of a step.
+    """
+    metadata = StepMetadata(
+        max_tokens=max_step_tokens(plan),
+        max_rows=plan.max_num_seqs,
+        max_pages=plan.max_num_seqs,
+        page_tokens=plan.page_tokens,
+    )
+    _add_padding_rows(metadata)
+    batch = backend.upload(metadata)
+    model.forward(batch, kv)
+    model.choose(batch)
+
+
+def _add_padding_rows(metadata: StepMetadata) -> None:
+    metadata.add_row([0], 0, [PADDING_PAGE], samples=True)
+    metadata.finish(num_decode=1)
 
 
 def max_step_tokens(plan: ServePlan) -> int:

@@ -123,7 +123,7 @@ def load_weights(
     """
 
     def read(name: str) -> Tensor:
-        return backend.adopt(loader.read(name), dtype)
+        return backend.load(loader, [name], dtype)
 
     embedding = read(EMBEDDING)
     layers = tuple(
@@ -133,6 +133,7 @@ def load_weights(
     norm = read(NORM)
     head = embedding if config.tied else read(HEAD)
     loader.finish()
+    backend.end_loading()
     return Qwen3Weights(embedding, layers, norm, head)
 
 
@@ -140,8 +141,7 @@ def _load_layer(
     loader: ParameterLoader, config: Qwen3Config, backend: Backend, dtype: DType, prefix: str
 ) -> LayerWeights:
     def parameter(*names: str) -> Tensor:
-        fused = loader.read_stacked([f"{prefix}{name}.weight" for name in names])
-        return backend.adopt(fused, dtype)
+        return backend.load(loader, [f"{prefix}{name}.weight" for name in names], dtype)
 
     head_norm = np.concatenate(
         [

@@ -1,0 +1,203 @@
+"""The CUDA backend: one GPU, one stream, used by the thread that made it."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Final
+from weakref import WeakKeyDictionary
+
+import numpy as np
+
+from pegainfer_core.backend.base import Backend
+from pegainfer_core.backend.cuda.arrays import address, dense, element, empty_tensor, widened
+from pegainfer_core.backend.cuda.cuda_batch import AttentionLimits, CudaBatch, MetadataUpload
+from pegainfer_core.backend.cuda.cuda_ops import CudaOps
+from pegainfer_core.backend.cuda.device import Device, Event, PinnedMemory, host_address
+from pegainfer_core.backend.cuda.library import KernelLibrary
+from pegainfer_core.backend.cuda.parameters import ParameterReader
+from pegainfer_core.backend.cuda.products import Products
+from pegainfer_core.backend.dtype import DType
+from pegainfer_core.backend.kv_pool import KvPool
+from pegainfer_core.kernels import DecoderSizes, catalog, decoder_specs
+from pegainfer_core.weights import ConfigError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from numpy.typing import NDArray
+
+    from pegainfer_core.backend.batch import Batch
+    from pegainfer_core.backend.decoder import AttentionShape
+    from pegainfer_core.backend.kv_layout import KvLayout
+    from pegainfer_core.backend.metadata import StepMetadata
+    from pegainfer_core.backend.tensor import Tensor
+    from pegainfer_core.kernels import KernelCache
+    from pegainfer_core.weights import FloatType, ParameterLoader
+
+_BUCKETS: Final = (1, 2, 4, 8, 16, 24, 32, 48, 64, 96, 128, 160, 192, 224, 256)
+"""Batch sizes that decode steps are recorded for; others are filled up to the next."""
+
+_STAGING_BYTES: Final = 4 << 20
+_CTAS_A_MULTIPROCESSOR: Final = 4
+
+
+class CudaBackend(Backend):
+    """Runs models on a GPU.
+
+    Args:
+        ordinal: Which GPU.
+        num_kv_heads: Of the model; decides into how many parts decode attention is cut.
+        record: Whether decode steps are recorded as graphs and replayed.
+        cache: Where kernels are kept.
+    """
+
+    name = "cuda"
+
+    def __init__(
+        self,
+        ordinal: int = 0,
+        *,
+        num_kv_heads: int = 8,
+        record: bool = True,
+        cache: KernelCache | None = None,
+    ) -> None:
+        self.device = Device(ordinal)
+        self.library = KernelLibrary(self.device.arch, cache)
+        self.products = Products(self.device)
+        self.ops = CudaOps(self.device, self.library, self.products)
+        self._num_kv_heads = num_kv_heads
+        self._record = record
+        self._uploads: WeakKeyDictionary[StepMetadata, MetadataUpload] = WeakKeyDictionary()
+        self._staging = PinnedMemory(_STAGING_BYTES)
+        self._reader: ParameterReader | None = None
+        self._read_back = Event()
+
+    def compute_dtype(self, stored: FloatType) -> DType:
+        """As stored, but float16 computes in float32, as on NumPy."""
+        return DType.BFLOAT16 if stored == "bfloat16" else DType.FLOAT32
+
+    def empty(self, shape: tuple[int, ...], dtype: DType) -> Tensor:
+        """An allocation of its own."""
+        return empty_tensor(self.device, shape, dtype)
+
+    def kv_pool(self, layout: KvLayout, num_pages: int) -> KvPool:
+        """Zeroed pages."""
+        pool = KvPool(layout, self.empty((num_pages + 1, *layout.page_shape), layout.dtype))
+        self.clear_pages(pool)
+        return pool
+
+    def adopt(self, values: NDArray[np.float32], dtype: DType) -> Tensor:
+        """A copy on the device."""
+        tensor = self.empty(values.shape, dtype)
+        held = dense(values, dtype)
+        self.device.upload(address(tensor), host_address(held), held.nbytes)
+        self.device.synchronize()
+        return tensor
+
+    def load(self, loader: ParameterLoader, names: Sequence[str], dtype: DType) -> Tensor:
+        """Parameters, through pinned buffers or made on the device."""
+        if self._reader is None:
+            self._reader = ParameterReader(self.device, self.library)
+        return self._reader.load(loader, names, dtype)
+
+    def end_loading(self) -> None:
+        """Finish the copies and give the staging buffers back."""
+        if self._reader is not None:
+            self._reader.close()
+            self._reader = None
+
+    def to_host(self, tensor: Tensor, count: int) -> NDArray[np.float32]:
+        """A copy, made when all work submitted before is done."""
+        row_bytes = math.prod(tensor.shape[1:]) * tensor.dtype.itemsize
+        raw = np.empty(count * row_bytes, np.uint8)
+        for begin in range(0, raw.size, _STAGING_BYTES):
+            size = min(raw.size - begin, _STAGING_BYTES)
+            self.device.download(self._staging.address, address(tensor) + begin, size)
+            self.device.synchronize()
+            raw[begin : begin + size] = self._staging.array[:size]
+        return widened(raw, tensor.dtype).reshape(count, *tensor.shape[1:])
+
+    def upload(self, metadata: StepMetadata) -> CudaBatch:
+        """One copy; steps of decoding rows only are filled up to a size that can be recorded."""
+        upload = self._uploads.get(metadata)
+        if upload is None:
+            upload = MetadataUpload(self.device, metadata, self._attention_limits())
+            self._uploads[metadata] = upload
+        return upload.submit(metadata, self._padded(metadata))
+
+    def run(self, batch: Batch, work: Callable[[Batch], None]) -> None:
+        """Replay the recording of `work` at the batch's size, made at its second use."""
+        if not (isinstance(batch, CudaBatch) and batch.recordable):
+            work(batch)
+            return
+        recordings = batch.upload.recordings
+        key = (batch.num_tokens, work)
+        recording = recordings.get(key)
+        if recording is not None:
+            recording.replay(self.device)
+        elif key in recordings:
+            recording = recordings[key] = self.device.record(lambda: work(batch))
+            recording.replay(self.device)
+        else:
+            # The first use loads kernels and plans products, which no recording may do.
+            work(batch)
+            recordings[key] = None
+
+    def prepare_decoder(
+        self, shape: AttentionShape, hidden: int, intermediate: int, layout: KvLayout
+    ) -> None:
+        """Build and load the kernels of a decoder."""
+        self._num_kv_heads = shape.num_kv_heads
+        sizes = DecoderSizes(
+            element=element(layout.dtype),
+            hidden=hidden,
+            intermediate=intermediate,
+            num_heads=shape.num_heads,
+            num_kv_heads=shape.num_kv_heads,
+            head_dim=shape.head_dim,
+            page_tokens=layout.page_tokens,
+        )
+        self.library.prepare(decoder_specs(sizes, self.device.arch))
+
+    def fitting_pages(self, layout: KvLayout, utilization: float) -> int:
+        """Pages that fit into the share of the GPU's memory not in use yet."""
+        free, total = self.device.memory()
+        used = total - free
+        budget = int(total * utilization) - used
+        num_pages = budget // layout.page_bytes - 1
+        if num_pages < 1:
+            gib = 2**30
+            raise ConfigError(
+                f"GPU {self.device.ordinal} ({self.device.name}): {used / gib:.1f} of "
+                f"{total / gib:.1f} GiB are in use by this model and others, and "
+                f"--gpu-memory-utilization {utilization} allows {total * utilization / gib:.1f}: "
+                "nothing is left for KV pages"
+            )
+        return num_pages
+
+    def copy_pages(self, kv: KvPool, sources: list[int], targets: list[int]) -> None:
+        """Copy whole pages."""
+        base, size = address(kv.pages), kv.layout.page_bytes
+        for source, target in zip(sources, targets, strict=True):
+            self.device.copy(base + target * size, base + source * size, size)
+
+    def clear_pages(self, kv: KvPool) -> None:
+        """Fill every page with zeros."""
+        self.device.fill(address(kv.pages), 0, kv.num_pages * kv.layout.page_bytes)
+
+    def _padded(self, metadata: StepMetadata) -> int:
+        rows = metadata.num_decode
+        decodes_only = rows == metadata.num_rows == metadata.num_samples == metadata.num_logits
+        if not (self._record and decodes_only):
+            return 0
+        limit = len(metadata.context_lens)
+        fitting = (size for size in _BUCKETS if rows <= size <= limit)
+        return next(fitting, 0)
+
+    def _attention_limits(self) -> AttentionLimits:
+        ctas = _CTAS_A_MULTIPROCESSOR * self.device.num_multiprocessors
+        return AttentionLimits(
+            target_items=max(ctas // self._num_kv_heads, 1),
+            item_block=catalog.DECODE_BLOCK,
+            tile=catalog.PREFILL_TILE,
+        )

@@ -1,0 +1,193 @@
+"""A step on the device: its metadata and attention work, uploaded by one copy."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+import numpy as np
+
+from pegainfer_core.backend.batch import Batch
+from pegainfer_core.backend.cuda.device import Event, PinnedMemory, host_address
+from pegainfer_core.backend.cuda.work_items import decode_items, prefill_tiles
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from numpy.typing import NDArray
+
+    from pegainfer_core.backend.cuda.device import Device, Recording
+    from pegainfer_core.backend.metadata import StepMetadata
+    from pegainfer_core.backend.rope import RopeTable
+    from pegainfer_core.backend.tensor import Tensor
+
+    IntArray = NDArray[np.int32]
+
+_NUM_BUFFERS: Final = 3
+"""Pinned buffers in rotation: the host packs a step while the copies of others are under way."""
+
+
+class AttentionLimits(NamedTuple):
+    """How attention work is cut.
+
+    Attributes:
+        target_items: Parts of contexts that keep the device busy.
+        item_block: Positions that parts are multiples of.
+        tile: Query tokens in a prefill tile.
+    """
+
+    target_items: int
+    item_block: int
+    tile: int
+
+
+class DeferredHeads(NamedTuple):
+    """What the attention of a layer still has to do to the heads before it."""
+
+    layer: int
+    norm: Tensor
+    rope: RopeTable
+
+
+class CudaBatch(Batch):
+    """A step on the device; attributes are device addresses of int32 values unless said otherwise.
+
+    Attributes:
+        num_rows: Decoding rows, padding included.
+        max_items: Grid of the decode attention: at least as many as there are items.
+        num_tiles: Prefill tiles.
+        recordable: Whether the step has the shape of its padded size and nothing else.
+        deferred: Set between the two ops of a layer's attention, if heads were left as they are.
+    """
+
+    def __init__(
+        self, metadata: StepMetadata, upload: MetadataUpload, num_tiles: int, padded: int
+    ) -> None:
+        super().__init__(metadata)
+        decode_only = padded > 0
+        if decode_only:
+            self.num_tokens = padded
+            self.num_sample_rows = padded
+        self.upload = upload
+        self.recordable = decode_only
+        self.deferred: DeferredHeads | None = None
+        self.num_rows = padded or metadata.num_decode
+        self.max_items = self.num_rows + upload.limits.target_items if self.num_rows else 0
+        self.num_tiles = num_tiles
+        at = upload.addresses
+        self.token_ids = at["token_ids"]
+        self.positions = at["positions"]
+        self.slots = at["slots"]
+        self.logit_tokens = at["logit_tokens"]
+        self.row_starts = at["row_starts"]
+        self.context_lens = at["context_lens"]
+        self.page_starts = at["page_starts"]
+        self.pages = at["pages"]
+        self.num_items = at["num_items"]
+        self.row_items = at["row_items"]
+        self.items = at["items"]
+        self.tiles = at["tiles"]
+
+
+class MetadataUpload:
+    """Device copy of one `StepMetadata`, at addresses that never change.
+
+    Attributes:
+        limits: How attention work is cut.
+        addresses: Device address of each section.
+        recordings: What was recorded with these addresses, by padded size and work.
+    """
+
+    def __init__(self, device: Device, metadata: StepMetadata, limits: AttentionLimits) -> None:
+        self.limits = limits
+        self.recordings: dict[tuple[int, Callable[[Batch], None]], Recording | None] = {}
+        self._device = device
+        max_rows, max_tokens = len(metadata.context_lens), len(metadata.token_ids)
+        sizes = {
+            "num_items": 4,
+            "row_items": max_rows + 1,
+            "items": 3 * (max_rows + limits.target_items),
+            "tiles": 2 * (max_rows + -(-max_tokens // limits.tile)),
+        }
+        self._front = sum(sizes.values())
+        size = self._front + metadata.packed.size
+        self._buffers = [PinnedMemory(4 * size) for _ in range(_NUM_BUFFERS)]
+        self._events = [Event() for _ in range(_NUM_BUFFERS)]
+        self._turn = 0
+        self._memory = device.allocate(4 * size)
+        self._offsets = dict(zip(sizes, np.cumsum([0, *sizes.values()])[:-1].tolist(), strict=True))
+        for name in _SECTIONS:
+            section: IntArray = getattr(metadata, name)
+            offset = (host_address(section) - host_address(metadata.packed)) // 4
+            self._offsets[name] = self._front + offset
+        base = self._memory.address
+        self.addresses = {name: base + 4 * offset for name, offset in self._offsets.items()}
+
+    def submit(self, metadata: StepMetadata, padded: int) -> CudaBatch:
+        """Copy the finished metadata to the device.
+
+        Args:
+            metadata: The one this was made for.
+            padded: Rows that a step of decoding rows only is filled up to; 0 leaves it as it is.
+        """
+        self._turn = (self._turn + 1) % _NUM_BUFFERS
+        event, pinned = self._events[self._turn], self._buffers[self._turn]
+        event.wait()
+        host = pinned.array.view(np.int32)
+        used = self._front + metadata.num_packed
+        host[self._front : used] = metadata.packed[: metadata.num_packed]
+        num_decode = metadata.num_decode
+        if padded:
+            self._pad(host, num_decode, padded)
+        self._put_items(host, metadata, padded or num_decode)
+        num_tiles = self._put_tiles(host, metadata)
+        self._device.upload(self._memory.address, pinned.address, 4 * used)
+        event.record(self._device)
+        return CudaBatch(metadata, self, num_tiles, padded)
+
+    def _pad(self, host: IntArray, num_rows: int, padded: int) -> None:
+        """Fill rows up with tokens that write to the padding page and see nothing."""
+        for name in ("token_ids", "positions", "slots"):
+            offset = self._offsets[name]
+            host[offset + num_rows : offset + padded] = 0
+        offset = self._offsets["logit_tokens"]
+        host[offset + num_rows : offset + padded] = np.arange(num_rows, padded)
+
+    def _put_items(self, host: IntArray, metadata: StepMetadata, num_rows: int) -> None:
+        num_decode = metadata.num_decode
+        offset = self._offsets["row_items"]
+        row_items = host[offset : offset + num_rows + 1]
+        if not num_decode:
+            host[0] = 0
+            row_items[:] = 0
+            return
+        limits = self.limits
+        contexts = metadata.context_lens[:num_decode]
+        made = decode_items(contexts, limits.target_items, limits.item_block)
+        host[0] = len(made.items)
+        row_items[: num_decode + 1] = made.row_items
+        row_items[num_decode + 1 :] = made.row_items[-1]
+        offset = self._offsets["items"]
+        host[offset : offset + made.items.size] = made.items.reshape(-1)
+
+    def _put_tiles(self, host: IntArray, metadata: StepMetadata) -> int:
+        num_decode = metadata.num_decode
+        if num_decode == metadata.num_rows:
+            return 0
+        starts = metadata.row_starts[num_decode : metadata.num_rows + 1]
+        tiles = prefill_tiles(np.diff(starts), num_decode, self.limits.tile)
+        offset = self._offsets["tiles"]
+        host[offset : offset + tiles.size] = tiles.reshape(-1)
+        return len(tiles)
+
+
+_SECTIONS: Final = (
+    "token_ids",
+    "positions",
+    "slots",
+    "logit_tokens",
+    "row_starts",
+    "context_lens",
+    "row_slots",
+    "page_starts",
+    "pages",
+)

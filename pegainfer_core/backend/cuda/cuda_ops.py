@@ -1,0 +1,412 @@
+"""The ops on a GPU: cubins and cuBLASLt products on one stream."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, cast
+
+from pegainfer_core.backend.cuda.arrays import address, element
+from pegainfer_core.backend.cuda.cuda_batch import CudaBatch, DeferredHeads
+from pegainfer_core.backend.cuda.products import Products, ProductShape
+from pegainfer_core.backend.dtype import DType
+from pegainfer_core.backend.ops import Ops
+from pegainfer_core.kernels import catalog
+
+if TYPE_CHECKING:
+    from pegainfer_core.backend.batch import Batch
+    from pegainfer_core.backend.cuda.device import Device
+    from pegainfer_core.backend.cuda.library import KernelLibrary
+    from pegainfer_core.backend.decoder import AttentionShape, AttentionWeights, MlpWeights
+    from pegainfer_core.backend.kv_pool import KvPool
+    from pegainfer_core.backend.rope import RopeTable
+    from pegainfer_core.backend.tensor import Tensor
+    from pegainfer_core.backend.workspace import Workspace
+    from pegainfer_core.kernels import KernelSpec
+
+_LOG2_E = math.log2(math.e)
+_COUNTER_BYTES = 1 << 20
+"""For (rows, key heads) of a step, four bytes each."""
+
+
+class CudaOps(Ops):
+    """Implements `Ops` on the device's stream.
+
+    Args:
+        device: Where everything lies.
+        library: Its kernels.
+        products: Its matrix products.
+
+    Attributes:
+        max_gemv_rows: Up to so many rows products run on our own kernel, which reads the weights
+            faster than cuBLASLt does and spares the launches around it.
+    """
+
+    def __init__(self, device: Device, library: KernelLibrary, products: Products) -> None:
+        self._device = device
+        self._library = library
+        self._products = products
+        self._overlaps = device.arch >= catalog.OVERLAP_ARCH
+        self._counters = device.allocate(_COUNTER_BYTES)
+        device.fill(self._counters.address, 0, _COUNTER_BYTES)
+        self.max_gemv_rows = 0
+
+    def embed(self, batch: Batch, table: Tensor, hidden: Tensor) -> None:
+        """See `Ops.embed`."""
+        cuda = cast(CudaBatch, batch)
+        self._take_rows(batch.num_tokens, table, cuda.token_ids, hidden)
+
+    def norm_qkv_rope_write(
+        self,
+        batch: Batch,
+        hidden: Tensor,
+        weights: AttentionWeights,
+        shape: AttentionShape,
+        rope: RopeTable,
+        kv: KvPool,
+        layer: int,
+        qkv: Tensor,
+        workspace: Workspace,
+    ) -> None:
+        """See `Ops.norm_qkv_rope_write`."""
+        count, cuda = batch.num_tokens, cast(CudaBatch, batch)
+        normed = workspace.buffer("normed", hidden.width, hidden.dtype)
+        if count <= self.max_gemv_rows:
+            norm = (weights.input_norm, shape.norm_eps)
+            self._gemv(count, hidden, weights.qkv, qkv, norm=norm)
+        else:
+            self.rms_norm(count, hidden, weights.input_norm, shape.norm_eps, normed)
+            self.linear(count, normed, weights.qkv, qkv)
+        if not cuda.num_tiles:
+            # The attention of decoding rows does the rest on its way.
+            cuda.deferred = DeferredHeads(layer, weights.head_norm, rope)
+            return
+        spec = catalog.prepare_heads(
+            element(qkv.dtype),
+            shape.head_dim,
+            rope.cos.width,
+            kv.layout.page_tokens,
+            norm=True,
+            rope=True,
+            write=True,
+        )
+        self._launch(
+            spec, (count, shape.num_heads + shape.num_kv_heads), address(qkv),
+            address(weights.head_norm), address(rope.cos), address(rope.sin),
+            cuda.positions, cuda.slots, _layer_address(kv, layer),
+            qkv.width, 0, shape.num_heads, shape.num_kv_heads, _page_values(kv), shape.norm_eps,
+        )  # fmt: skip
+
+    def out_proj_add(
+        self, batch: Batch, attended: Tensor, weight: Tensor, hidden: Tensor, workspace: Workspace
+    ) -> None:
+        """See `Ops.out_proj_add`; the sum is rounded once."""
+        self._multiply_add(batch.num_tokens, attended, weight, hidden)
+
+    def norm_gate_up_act(
+        self,
+        batch: Batch,
+        hidden: Tensor,
+        weights: MlpWeights,
+        activated: Tensor,
+        workspace: Workspace,
+    ) -> None:
+        """See `Ops.norm_gate_up_act`."""
+        # Laid out whatever the first step's size is.
+        workspace.buffer("normed", hidden.width, hidden.dtype)
+        workspace.buffer("gate_up", weights.gate_up.shape[0], hidden.dtype)
+        if batch.num_tokens <= self.max_gemv_rows:
+            norm = (weights.norm, weights.norm_eps)
+            self._gemv(batch.num_tokens, hidden, weights.gate_up, activated, norm=norm, gated=True)
+        else:
+            super().norm_gate_up_act(batch, hidden, weights, activated, workspace)
+
+    def down_add(
+        self, batch: Batch, activated: Tensor, weight: Tensor, hidden: Tensor, workspace: Workspace
+    ) -> None:
+        """See `Ops.down_add`; the sum is rounded once."""
+        self._multiply_add(batch.num_tokens, activated, weight, hidden)
+
+    def take_logit_tokens(
+        self, batch: Batch, first: int, count: int, x: Tensor, out: Tensor
+    ) -> None:
+        """See `Ops.take_logit_tokens`."""
+        self._take_rows(count, x, cast(CudaBatch, batch).logit_tokens + 4 * first, out)
+
+    def rms_norm(self, count: int, x: Tensor, weight: Tensor, eps: float, out: Tensor) -> None:
+        """See `Ops.rms_norm`."""
+        self._launch(
+            catalog.rms_norm(element(x.dtype), x.width),
+            (count, 1),
+            address(x),
+            address(weight),
+            address(out),
+            x.width,
+            eps,
+        )
+
+    def linear(self, count: int, x: Tensor, weight: Tensor, out: Tensor) -> None:
+        """See `Ops.linear`."""
+        self._multiply(count, x, weight, out, accumulate=False)
+
+    def head_norm(self, count: int, x: Tensor, weight: Tensor, eps: float) -> None:
+        """See `Ops.head_norm`."""
+        num_heads, head_dim = weight.shape
+        spec = catalog.prepare_heads(
+            element(x.dtype), head_dim, head_dim // 2, 1, norm=True, rope=False, write=False
+        )
+        self._launch(
+            spec, (count, num_heads), address(x), address(weight), 0, 0, 0, 0, 0,
+            x.width, 0, num_heads, 0, 0, eps,
+        )  # fmt: skip
+
+    def rope(
+        self, batch: Batch, x: Tensor, num_heads: int, head_dim: int, table: RopeTable
+    ) -> None:
+        """See `Ops.rope`."""
+        spec = catalog.prepare_heads(
+            element(x.dtype), head_dim, table.cos.width, 1, norm=False, rope=True, write=False
+        )
+        self._launch(
+            spec, (batch.num_tokens, num_heads), address(x), 0, address(table.cos),
+            address(table.sin), cast(CudaBatch, batch).positions, 0, 0,
+            x.width, 0, num_heads, 0, 0, 0.0,
+        )  # fmt: skip
+
+    def kv_write(
+        self, batch: Batch, qkv: Tensor, shape: AttentionShape, kv: KvPool, layer: int
+    ) -> None:
+        """See `Ops.kv_write`."""
+        spec = catalog.prepare_heads(
+            element(qkv.dtype),
+            shape.head_dim,
+            shape.head_dim // 2,
+            kv.layout.page_tokens,
+            norm=False,
+            rope=False,
+            write=True,
+        )
+        self._launch(
+            spec, (batch.num_tokens, shape.num_kv_heads), address(qkv), 0, 0, 0, 0,
+            cast(CudaBatch, batch).slots, _layer_address(kv, layer),
+            qkv.width, shape.num_heads, 0, shape.num_kv_heads, _page_values(kv), 0.0,
+        )  # fmt: skip
+
+    def paged_attention(
+        self,
+        batch: Batch,
+        qkv: Tensor,
+        shape: AttentionShape,
+        kv: KvPool,
+        layer: int,
+        attended: Tensor,
+        workspace: Workspace,
+    ) -> None:
+        """See `Ops.paged_attention`."""
+        cuda = cast(CudaBatch, batch)
+        if cuda.deferred is not None:
+            self._attend_step(cuda, cuda.deferred, qkv, shape, kv, layer, attended, workspace)
+            cuda.deferred = None
+            return
+        if cuda.num_rows:
+            self._attend_decoding(cuda, qkv, shape, kv, layer, attended, workspace)
+        if cuda.num_tiles:
+            self._attend_prefilling(cuda, qkv, shape, kv, layer, attended)
+
+    def silu_mul(self, count: int, gate_up: Tensor, out: Tensor) -> None:
+        """See `Ops.silu_mul`."""
+        self._launch(
+            catalog.silu_mul(element(out.dtype), out.width),
+            (count, -(-out.width // catalog.SMALL_BLOCK)),
+            address(gate_up),
+            address(out),
+            out.width,
+        )
+
+    def add(self, count: int, x: Tensor, out: Tensor) -> None:
+        """See `Ops.add`."""
+        num_values = count * out.width
+        self._launch(
+            catalog.add_rows(element(out.dtype)),
+            (-(-num_values // catalog.SMALL_BLOCK), 1),
+            address(x),
+            address(out),
+            num_values,
+        )
+
+    def argmax(self, count: int, logits: Tensor, best: Tensor, workspace: Workspace) -> None:
+        """See `Ops.argmax`."""
+        parts = catalog.ARGMAX_PARTS
+        rows = best.shape[0]
+        values = workspace.buffer("argmax_values", parts, DType.FLOAT32, rows)
+        indices = workspace.buffer("argmax_indices", parts, DType.FLOAT32, rows)
+        block = catalog.ARGMAX_BLOCK
+        part_width = -(-logits.width // (parts * block)) * block
+        num_parts = -(-logits.width // part_width)
+        self._launch(
+            catalog.argmax_parts(), (count, num_parts), address(logits), address(values),
+            address(indices), logits.width, part_width,
+        )  # fmt: skip
+        self._launch(
+            catalog.argmax_rows(), (count, 1), address(values), address(indices), address(best),
+            num_parts,
+        )  # fmt: skip
+
+    def _attend_step(
+        self,
+        batch: CudaBatch,
+        heads: DeferredHeads,
+        qkv: Tensor,
+        shape: AttentionShape,
+        kv: KvPool,
+        layer: int,
+        attended: Tensor,
+        workspace: Workspace,
+    ) -> None:
+        """Head norms, RoPE, KV write and attention of decoding rows in one launch."""
+        if heads.layer != layer:
+            raise ValueError(f"layer {layer} attends before the heads of {heads.layer} are used")
+        kind, group = element(qkv.dtype), shape.num_heads // shape.num_kv_heads
+        partial, stats = _part_buffers(batch, shape, workspace)
+        spec = catalog.decode_attention(
+            kind,
+            shape.head_dim,
+            heads.rope.cos.width,
+            kv.layout.page_tokens,
+            group,
+            overlaps=self._overlaps,
+        )
+        self._launch(
+            spec, (batch.max_items, shape.num_kv_heads), address(qkv), address(heads.norm),
+            address(heads.rope.cos), address(heads.rope.sin), batch.positions, batch.slots,
+            _layer_address(kv, layer), batch.items, batch.num_items, batch.row_items,
+            batch.page_starts, batch.pages, address(partial), address(stats),
+            self._counters.address, address(attended), qkv.width, _page_values(kv),
+            shape.num_kv_heads, group, shape.scale * _LOG2_E, shape.norm_eps,
+        )  # fmt: skip
+
+    def _attend_decoding(
+        self,
+        batch: CudaBatch,
+        qkv: Tensor,
+        shape: AttentionShape,
+        kv: KvPool,
+        layer: int,
+        attended: Tensor,
+        workspace: Workspace,
+    ) -> None:
+        layout = kv.layout
+        partial, stats = _part_buffers(batch, shape, workspace)
+        group = shape.num_heads // shape.num_kv_heads
+        spec = catalog.attend_items(element(qkv.dtype), shape.head_dim, layout.page_tokens, group)
+        self._launch(
+            spec, (batch.max_items, shape.num_kv_heads), address(qkv), _layer_address(kv, layer),
+            batch.items, batch.num_items, batch.page_starts, batch.pages,
+            address(partial), address(stats),
+            qkv.width, _page_values(kv), shape.num_kv_heads, group, shape.scale * _LOG2_E,
+        )  # fmt: skip
+        self._launch(
+            catalog.combine_items(element(qkv.dtype), shape.head_dim),
+            (batch.num_rows, shape.num_heads), address(partial), address(stats), batch.row_items,
+            address(attended), shape.num_heads,
+        )  # fmt: skip
+
+    def _attend_prefilling(
+        self,
+        batch: CudaBatch,
+        qkv: Tensor,
+        shape: AttentionShape,
+        kv: KvPool,
+        layer: int,
+        attended: Tensor,
+    ) -> None:
+        self._launch(
+            catalog.attend_tiles(element(qkv.dtype), shape.head_dim, kv.layout.page_tokens),
+            (batch.num_tiles * catalog.prefill_parts(element(qkv.dtype)), shape.num_heads),
+            address(qkv), _layer_address(kv, layer),
+            batch.tiles, batch.row_starts, batch.context_lens, batch.page_starts, batch.pages,
+            address(attended), qkv.width, _page_values(kv), shape.num_kv_heads,
+            shape.num_heads // shape.num_kv_heads, shape.scale * _LOG2_E,
+        )  # fmt: skip
+
+    def _take_rows(self, count: int, source: Tensor, indices: int, out: Tensor) -> None:
+        self._launch(
+            catalog.take_rows(element(out.dtype), out.width),
+            (count, -(-out.width // catalog.SMALL_BLOCK)),
+            address(source),
+            indices,
+            address(out),
+            out.width,
+        )
+
+    def _multiply_add(self, count: int, x: Tensor, weight: Tensor, hidden: Tensor) -> None:
+        if count <= self.max_gemv_rows:
+            self._gemv(count, x, weight, hidden, add=True)
+        else:
+            self._multiply(count, x, weight, hidden, accumulate=True)
+
+    def _gemv(
+        self,
+        count: int,
+        x: Tensor,
+        weight: Tensor,
+        out: Tensor,
+        *,
+        norm: tuple[Tensor, float] | None = None,
+        gated: bool = False,
+        add: bool = False,
+    ) -> None:
+        spec = catalog.gemv(
+            element(x.dtype),
+            x.width,
+            next(rows for rows in catalog.GEMV_ROWS if rows >= count),
+            overlaps=self._overlaps,
+            norm=norm is not None,
+            gated=gated,
+            add=add,
+        )
+        norm_at, eps = (0, 0.0) if norm is None else (address(norm[0]), norm[1])
+        self._launch(
+            spec, (out.width, 1), address(x), norm_at, address(weight), address(out),
+            out.width, x.width, eps,
+        )  # fmt: skip
+
+    def _multiply(
+        self, count: int, x: Tensor, weight: Tensor, out: Tensor, *, accumulate: bool
+    ) -> None:
+        rows = min(_round_rows(count), x.shape[0], out.shape[0])
+        n, k = weight.shape
+        shape = ProductShape(rows, n, k, x.dtype, out.dtype, accumulate)
+        self._products.run(shape, address(x), address(weight), address(out))
+
+    def _launch(self, spec: KernelSpec, grid: tuple[int, int], *arguments: float) -> None:
+        self._library.get(spec).launch(self._device.stream, grid, *arguments)
+
+
+def _round_rows(count: int) -> int:
+    """Rows that a product computes for `count` of them: few different sizes, so few plans.
+
+    What is in the rows behind the step's own comes out as garbage that nobody reads.
+    """
+    if count <= 16:
+        return count
+    step = 16 if count <= 256 else 64
+    return -(-count // step) * step
+
+
+def _part_buffers(
+    batch: CudaBatch, shape: AttentionShape, workspace: Workspace
+) -> tuple[Tensor, Tensor]:
+    """Room for parts of rows' attention: sums, and their maxima and totals."""
+    most = len(batch.metadata.context_lens) + batch.upload.limits.target_items
+    partial = workspace.buffer("attention_parts", shape.query_width, DType.FLOAT32, most)
+    stats = workspace.buffer("attention_stats", 2 * shape.num_heads, DType.FLOAT32, most)
+    return partial, stats
+
+
+def _layer_address(kv: KvPool, layer: int) -> int:
+    """Where a layer's keys lie in page 0."""
+    return address(kv.pages) + layer * kv.layout.page_tokens * kv.layout.token_layer_bytes
+
+
+def _page_values(kv: KvPool) -> int:
+    return kv.layout.page_bytes // kv.layout.dtype.itemsize

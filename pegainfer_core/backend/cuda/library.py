@@ -1,0 +1,80 @@
+"""The kernels of one device: loaded when first asked for, built when never seen."""
+
+from __future__ import annotations
+
+import logging
+import time
+from typing import TYPE_CHECKING
+
+from tqdm import tqdm
+
+from pegainfer_core.backend.cuda.kernel import Kernel
+from pegainfer_core.kernels import KernelCache, KernelError, build_kernels
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from pegainfer_core.kernels import Arch, KernelSpec
+
+logger = logging.getLogger(__name__)
+
+
+class KernelLibrary:
+    """Kernels by spec, for the current context.
+
+    Args:
+        arch: Its device's compute capability.
+        cache: Where cubins are kept.
+    """
+
+    def __init__(self, arch: Arch, cache: KernelCache | None = None) -> None:
+        self._arch = arch
+        self._cache = KernelCache() if cache is None else cache
+        self._kernels: dict[KernelSpec, Kernel] = {}
+
+    def prepare(self, specs: Iterable[KernelSpec]) -> None:
+        """Build what is missing, in parallel, and load everything.
+
+        Raises:
+            KernelError: A kernel is missing and cannot be built.
+        """
+        wanted = list(specs)
+        missing = self._cache.missing(wanted, self._arch)
+        if missing:
+            self._build(missing)
+        for spec in wanted:
+            self.get(spec)
+
+    def get(self, spec: KernelSpec) -> Kernel:
+        """The kernel of a spec.
+
+        Raises:
+            KernelError: It cannot be built or loaded.
+        """
+        kernel = self._kernels.get(spec)
+        if kernel is None:
+            kernel = self._kernels[spec] = self._load(spec)
+        return kernel
+
+    def _load(self, spec: KernelSpec) -> Kernel:
+        if self._cache.missing([spec], self._arch):
+            self._build([spec])
+        try:
+            return Kernel(self._cache.load(spec, self._arch))
+        except KernelError as error:
+            # A damaged file is worth one more build, for which Triton may be missing.
+            logger.warning("%s", error)
+            self._cache.discard(spec, self._arch)
+            self._build([spec])
+            return Kernel(self._cache.load(spec, self._arch))
+
+    def _build(self, specs: list[KernelSpec]) -> None:
+        started_s = time.monotonic()
+        with tqdm(
+            desc=f"building kernels for sm_{self._arch}", total=len(specs), disable=None
+        ) as bar:
+            build_kernels(
+                self._cache, specs, [self._arch], progress=lambda done, _: bar.update(done - bar.n)
+            )
+        seconds = time.monotonic() - started_s
+        logger.info("built %d kernels for sm_%d in %.1f s", len(specs), self._arch, seconds)

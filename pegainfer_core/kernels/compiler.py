@@ -1,0 +1,94 @@
+"""Compiles kernels with Triton, in a process of its own.
+
+`python -m pegainfer_core.kernels.compiler` reads one job a line from standard input and answers one
+line each; needs neither a GPU nor torch.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+import sys
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from pegainfer_core.kernels.job import Answer, Job
+from pegainfer_core.kernels.manifest import ManifestEntry
+from pegainfer_core.kernels.spec import source_hash
+
+if TYPE_CHECKING:
+    from pegainfer_core.kernels.arch import Arch
+    from pegainfer_core.kernels.spec import KernelSpec
+
+_ALIGNED = ":16"
+
+
+def compile_kernel(spec: KernelSpec, arch: Arch) -> tuple[ManifestEntry, bytes]:
+    """Compile one kernel in this process, which imports Triton.
+
+    Returns:
+        Its manifest entry and its cubin.
+
+    Raises:
+        Exception: Whatever Triton raises.
+        ValueError: The spec's arguments do not match the function's.
+    """
+    import triton
+    from triton.backends.compiler import GPUTarget
+    from triton.compiler import ASTSource
+
+    module = importlib.import_module(f"pegainfer_core.kernels.src.{spec.module}")
+    function = getattr(module, spec.function)
+    constants = dict(spec.constants)
+    names = [name for name in function.arg_names if name not in constants]
+    if len(names) != len(spec.arguments):
+        raise ValueError(f"{spec.function} takes {names}, not {len(spec.arguments)} arguments")
+    types = dict(zip(names, spec.arguments, strict=True))
+    signature = {
+        name: types[name].removesuffix(_ALIGNED) if name in types else "constexpr"
+        for name in function.arg_names
+    }
+    aligned = {
+        (function.arg_names.index(name),): [["tt.divisibility", 16]]
+        for name, kind in types.items()
+        if kind.endswith(_ALIGNED)
+    }
+    source = ASTSource(function, signature=signature, constexprs=constants, attrs=aligned)
+    options = {"num_warps": spec.num_warps, "num_stages": spec.num_stages}
+    compiled = triton.compile(source, target=GPUTarget("cuda", arch, 32), options=options)
+    code: bytes = compiled.asm["cubin"]
+    facts = compiled.metadata
+    entry = ManifestEntry(
+        spec=spec,
+        arch=arch,
+        symbol=facts.name,
+        cubin_sha256=hashlib.sha256(code).hexdigest(),
+        shared_bytes=facts.shared,
+        num_warps=facts.num_warps,
+        scratch_bytes=facts.global_scratch_size,
+        source_sha256=source_hash(spec.module),
+        triton_version=triton.__version__,
+    )
+    return entry, code
+
+
+def _answer(line: bytes) -> Answer:
+    job = msgspec.json.decode(line, type=Job)
+    try:
+        entry, code = compile_kernel(job.spec, job.arch)
+    except Exception as error:
+        return Answer(error=f"{type(error).__name__}: {error}")
+    return Answer(entry=entry, code=code)
+
+
+def main() -> int:
+    """Answer jobs until the input ends."""
+    for line in sys.stdin.buffer:
+        sys.stdout.buffer.write(msgspec.json.encode(_answer(line)) + b"\n")
+        sys.stdout.buffer.flush()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

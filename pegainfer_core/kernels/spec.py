@@ -1,0 +1,57 @@
+"""What one compiled kernel is made from: source, argument types, constants, launch settings."""
+
+from __future__ import annotations
+
+import hashlib
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+if TYPE_CHECKING:
+    from pegainfer_core.kernels.arch import Arch
+
+SOURCE_DIR: Final = Path(__file__).parent / "src"
+
+
+class KernelSpec(msgspec.Struct, frozen=True, kw_only=True):
+    """One variant of a kernel. Equal specs give equal code for an architecture.
+
+    Attributes:
+        module: File in `kernels/src`, without its ending.
+        function: The kernel in it.
+        arguments: Types of the run-time arguments in order, as Triton spells them (`*bf16`, `i32`,
+            `fp32`, `u64`, ...). `:16` behind one promises that address or value is a multiple
+            of 16.
+        constants: Compile-time arguments.
+        num_warps: Warps of a block.
+        num_stages: Depth of software pipelining.
+        overlaps: Whether it may be launched before the kernel ahead of it has ended; it waits by
+            itself before it reads what others write. From sm_90 on.
+    """
+
+    module: str
+    function: str
+    arguments: tuple[str, ...]
+    constants: tuple[tuple[str, int], ...] = ()
+    num_warps: int = 4
+    num_stages: int = 3
+    overlaps: bool = False
+
+    def key(self, arch: Arch) -> str:
+        """Names what is compiled from this spec and today's source for an architecture."""
+        content = msgspec.json.encode((self, arch, source_hash(self.module)))
+        return hashlib.sha256(content).hexdigest()[:32]
+
+    @property
+    def label(self) -> str:
+        """For messages."""
+        constants = ", ".join(f"{name} {value}" for name, value in self.constants)
+        return f"{self.function}({', '.join(self.arguments)}; {constants})"
+
+
+@cache
+def source_hash(module: str) -> str:
+    """SHA-256 of a source file; each is complete in itself."""
+    return hashlib.sha256((SOURCE_DIR / f"{module}.py").read_bytes()).hexdigest()
