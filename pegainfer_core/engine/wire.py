@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 _HEADER_BYTES = 4
 _RECEIVE_BYTES = 256 * 1024
+_MAX_SEPARATE_FRAMES = 64
 
 
 class Launch(msgspec.Struct, frozen=True, tag="launch"):
@@ -123,12 +124,16 @@ class Channel:
 
 
 def merge_frames(frames: list[StepFrame]) -> StepFrame:
-    """One frame saying what several said, each request's consecutive tokens joined.
+    """One frame saying what several said, in order.
 
+    A few frames that piled up keep their events apart, so that clients still see one per step. A
+    long backlog joins each request's consecutive tokens: its reader is stuck, and memory matters.
     Order within a request is kept; order between requests has no meaning.
     """
     if len(frames) == 1:
         return frames[0]
+    if len(frames) <= _MAX_SEPARATE_FRAMES:
+        return StepFrame([event for frame in frames for event in frame.events])
     events: list[TokenEvent] = []
     last: dict[int, int] = {}
     for frame in frames:

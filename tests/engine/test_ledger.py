@@ -74,11 +74,18 @@ def test_fail_all_leaves_nothing_open(ledger: Ledger) -> None:
     assert ledger.num_failed == 1
 
 
-def test_merged_frames_keep_each_requests_order() -> None:
-    done = Finished(1, FinishReason.LENGTH, 1, 3)
-    frames = [
-        StepFrame([Tokens(1, [1]), Tokens(2, [7])]),
-        StepFrame([Tokens(1, [2]), Tokens(2, [8])]),
-        StepFrame([Tokens(1, [3]), done, Tokens(2, [9])]),
-    ]
-    assert merge_frames(frames) == StepFrame([Tokens(1, [1, 2, 3]), Tokens(2, [7, 8, 9]), done])
+@pytest.mark.parametrize("num_steps", [2, 64, 65, 300])
+def test_merged_frames_keep_each_requests_order(num_steps: int) -> None:
+    frames = [StepFrame([Tokens(1, [i]), Tokens(2, [i + 500])]) for i in range(num_steps)]
+    done = Finished(1, FinishReason.LENGTH, 1, num_steps)
+    frames[-1].events.append(done)
+    events = merge_frames(frames).events
+    assert events.count(done) == 1
+    for request_id, first in ((1, 0), (2, 500)):
+        tokens = [e for e in events if isinstance(e, Tokens) and e.request_id == request_id]
+        assert [i for e in tokens for i in e.token_ids] == list(range(first, first + num_steps))
+        # One event per step, unless the reader has fallen far behind.
+        assert len(tokens) == (num_steps if num_steps <= 64 else 1)
+    assert events.index(done) > max(
+        at for at, e in enumerate(events) if isinstance(e, Tokens) and e.request_id == 1
+    )
