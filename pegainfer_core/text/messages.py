@@ -20,6 +20,9 @@ __all__ = ["ArgumentsForm", "normalise_messages", "plain_value"]
 ArgumentsForm = Literal["mapping", "text"]
 
 _PART_SEPARATOR = "\n"
+#: Schemas of tools rarely pass twenty; the interpreter's stack bears a few hundred.
+_MAX_LEVELS = 100
+_SHOWN_CHARS = 80
 _TEXT_PARTS = {"text": "text", "input_text": "text", "output_text": "text", "refusal": "refusal"}
 _REASONING_NAMES = ("reasoning_content", "reasoning", "thinking")
 
@@ -44,19 +47,28 @@ def normalise_messages(
     ]
 
 
-def plain_value(value: object, where: str) -> object:
+def plain_value(value: object, where: str, levels: int = _MAX_LEVELS) -> object:
     """A copy of a JSON value that shares nothing with it.
 
+    Args:
+        value: the value.
+        where: its place, for messages.
+        levels: how many lists and mappings may lie in each other.
+
     Raises:
-        ChatTemplateError: something in it is not a JSON value.
+        ChatTemplateError: something in it is not a JSON value, or is nested too deeply.
     """
     if value is None or isinstance(value, (str, bool, int, float)):
         return value
+    if not isinstance(value, (Mapping, list, tuple)):
+        _refuse(f"must be a JSON value, not {type(value).__name__}", where)
+    if not levels:
+        _refuse(f"is nested more than {_MAX_LEVELS} levels deep", where[:_SHOWN_CHARS])
     if isinstance(value, Mapping):
-        return {str(key): plain_value(item, f"{where}.{key}") for key, item in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [plain_value(item, f"{where}[{index}]") for index, item in enumerate(value)]
-    _refuse(f"must be a JSON value, not {type(value).__name__}", where)
+        return {
+            str(key): plain_value(item, f"{where}.{key}", levels - 1) for key, item in value.items()
+        }
+    return [plain_value(item, f"{where}[{index}]", levels - 1) for index, item in enumerate(value)]
 
 
 def _refuse(fault: str, where: str) -> NoReturn:

@@ -65,7 +65,10 @@ class BodyDecoder(Generic[T]):
         if neutral is None:
             _log_ignored(name)
             return
-        value: object = msgspec.json.decode(raw)
+        try:
+            value: object = msgspec.json.decode(raw)
+        except (msgspec.DecodeError, RecursionError):
+            value = raw  # A number out of range, or too deep: it asks for something.
         if value is None or any(_same(value, harmless) for harmless in neutral):
             return
         raise unsupported(f"{name} is not supported by this server; leave it out", name)
