@@ -10,6 +10,12 @@ import json
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from msgspec.structs import fields
+from pegainfer_server.protocol.chat import ChatRequest
+from pegainfer_server.protocol.completion import CompletionRequest
+from pegainfer_server.protocol.refused import REFUSED_IN_CHAT
 
 from pegainfer_core.testing.tiny import row, script, table_model
 from tests.cases.conftest import BARE_TEMPLATE, Serve
@@ -24,7 +30,8 @@ def shared(serve: Serve, tmp_path_factory: pytest.TempPathFactory) -> HttpServer
     first = row({"b": 2.0, "c": 1.5, "d": 1.2, "e": 1.0}, others=-40)
     table = {ord("@"): first} | script("A", ["A"])
     folder = tmp_path_factory.mktemp("a05") / "model"
-    return serve(table_model(folder, table, chat_template=BARE_TEMPLATE))
+    table_model(folder, table, max_position_embeddings=512, chat_template=BARE_TEMPLATE)
+    return serve(folder)
 
 
 @pytest.mark.parametrize(
@@ -116,7 +123,7 @@ def test_a_running_request_does_not_notice(server: HttpServer) -> None:
 
 
 @pytest.mark.parametrize(
-    ("path", "fields", "param"),
+    ("path", "asked", "param"),
     [
         (COMPLETIONS, {"logprobs": 21}, "logprobs"),
         (COMPLETIONS, {"logprobs": 1000}, "logprobs"),
@@ -130,10 +137,10 @@ def test_a_running_request_does_not_notice(server: HttpServer) -> None:
     ],
 )
 def test_logprobs_out_of_range(
-    server: HttpServer, path: str, fields: dict[str, object], param: str
+    server: HttpServer, path: str, asked: dict[str, object], param: str
 ) -> None:
     prompt = {"prompt": "@"} if path == COMPLETIONS else {"messages": MESSAGES}
-    body = json.dumps({**prompt, **fields}).encode()
+    body = json.dumps({**prompt, **asked}).encode()
     assert server.refused(path, body)["param"].removeprefix("$.") == param
 
 
@@ -160,6 +167,61 @@ def test_the_field_that_is_no_json_is_named(
 ) -> None:
     error = server.refused(COMPLETIONS, body)
     assert (error["param"], error["code"]) == (param, "json_parse_error")
+
+
+FIELDS = sorted(
+    {field.encode_name for kind in (ChatRequest, CompletionRequest) for field in fields(kind)}
+    | REFUSED_IN_CHAT.keys()
+)
+#: Raw JSON, with what generators of values do not make.
+RAW = st.recursive(
+    st.sampled_from(
+        ["null", "true", "0", "-1", "2", "1.5", "1e999", "NaN", '""', '"a"', '"\\ud800"']
+    )
+    | st.integers(-(2**70), 2**70).map(str),
+    lambda inner: (
+        st.lists(inner, max_size=3).map(lambda items: f"[{','.join(items)}]")
+        | st.dictionaries(
+            st.sampled_from(["a", "1", "type", "role", "content"]), inner, max_size=3
+        ).map(
+            lambda items: "{" + ",".join(f'"{key}":{value}' for key, value in items.items()) + "}"
+        )
+    ),
+    max_leaves=6,
+)
+DEEP = st.integers(50, 3000).map(lambda depth: "[" * depth + "]" * depth)
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    st.sampled_from([COMPLETIONS, CHAT, "/tokenize"]),
+    st.dictionaries(st.sampled_from(FIELDS), RAW | DEEP, min_size=1, max_size=3),
+)
+def test_no_body_is_our_fault(shared: HttpServer, path: str, more: dict[str, str]) -> None:
+    """Whatever the fields hold: an answer or a refusal, and never an internal error."""
+    start = {"prompt": '"@"'} if path == COMPLETIONS else {"messages": json.dumps(MESSAGES)}
+    body = start | {"max_tokens": "1"} | more
+    raw = "{" + ",".join(f'"{name}":{value}' for name, value in body.items()) + "}"
+    with shared.unharmed():
+        response = shared.post(path, raw.encode())
+    assert response.status_code in (200, 400, 404), response.text[:500]
+    assert b"internal_error" not in response.content
+
+
+def test_values_that_json_cannot_hold_in_refused_fields(server: HttpServer) -> None:
+    for value in ("1e999", "-1e999", "[" * 900 + "]" * 900):
+        error = server.refused(COMPLETIONS, f'{{"prompt":"@","tfs_z":{value}}}'.encode())
+        assert (error["param"], error["code"]) == ("tfs_z", "unsupported_parameter")
+
+
+def test_template_variables_that_are_nested_too_deeply(server: HttpServer) -> None:
+    for depth, levels in ((90, True), (900, False)):
+        value = json.loads("[" * depth + "]" * depth)
+        body = {"messages": MESSAGES, "max_tokens": 1, "chat_template_kwargs": {"x": value}}
+        if levels:
+            assert server.post(CHAT, body).status_code == 200
+        else:
+            assert "nested" in server.refused(CHAT, body)["message"]
 
 
 def body_with(path: str, field: str, value: str) -> bytes:
