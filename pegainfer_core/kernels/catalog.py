@@ -26,7 +26,8 @@ SEEDED_BLOCK: Final = 256
 OVERLAP_ARCH: Final = 90
 """From here on a kernel can start while the one before it drains."""
 
-GEMV_ROWS: Final = (1, 2, 4, 8)
+GEMV_BLOCK: Final = 512
+GEMV_ROWS: Final = (1,)
 """Numbers of vectors that a matrix is multiplied with by our own kernel."""
 
 
@@ -60,7 +61,7 @@ def decoder_specs(sizes: DecoderSizes, arch: Arch) -> list[KernelSpec]:
     query_width = sizes.num_heads * head_dim
     specs = [
         take_rows(element, sizes.hidden),
-        rms_norm(element, sizes.hidden),
+        rms_norm(element, sizes.hidden, overlaps=overlaps),
         silu_mul(element, sizes.intermediate),
         prepare_heads(element, head_dim, head_dim // 2, page, norm=True, rope=True, write=True),
         attend_items(element, head_dim, page, group),
@@ -72,12 +73,12 @@ def decoder_specs(sizes: DecoderSizes, arch: Arch) -> list[KernelSpec]:
         decode_attention(element, head_dim, head_dim // 2, page, group, overlaps=overlaps),
     ]
     for rows in GEMV_ROWS:
-        specs += [
-            gemv(element, sizes.hidden, rows, overlaps=overlaps, norm=True),
-            gemv(element, sizes.hidden, rows, overlaps=overlaps, norm=True, gated=True),
-            gemv(element, query_width, rows, overlaps=overlaps, add=True),
-            gemv(element, sizes.intermediate, rows, overlaps=overlaps, add=True),
-        ]
+        if takes_gemv(sizes.hidden):
+            specs.append(gemv(element, sizes.hidden, rows, overlaps=overlaps))
+            specs.append(gemv(element, sizes.hidden, rows, overlaps=overlaps, gated=True))
+        for k in (query_width, sizes.intermediate):
+            if takes_gemv(k):
+                specs.append(gemv(element, k, rows, overlaps=overlaps, add=True))
     return specs
 
 
@@ -92,7 +93,7 @@ def take_rows(element: ElementType, width: int) -> KernelSpec:
     )
 
 
-def rms_norm(element: ElementType, width: int) -> KernelSpec:
+def rms_norm(element: ElementType, width: int, *, overlaps: bool) -> KernelSpec:
     """RMSNorm of whole rows."""
     pointer = f"*{element}:16"
     block = max(_power_of_two(width), 16)
@@ -100,8 +101,9 @@ def rms_norm(element: ElementType, width: int) -> KernelSpec:
         module="rows",
         function="rms_norm",
         arguments=(pointer, pointer, pointer, _count(width), "fp32"),
-        constants=(("BLOCK", block),),
-        num_warps=min(max(block // 256, 1), 16),
+        constants=(("BLOCK", block), ("OVERLAP", int(overlaps))),
+        num_warps=min(max(block // 512, 1), 16),
+        overlaps=overlaps,
     )
 
 
@@ -244,33 +246,35 @@ def decode_attention(
     )
 
 
+def takes_gemv(k: int) -> bool:
+    """Whether our own product of a few rows fits a width."""
+    return k % GEMV_BLOCK == 0
+
+
 def gemv(
     element: ElementType,
     k: int,
     rows: int,
     *,
     overlaps: bool,
-    norm: bool = False,
     gated: bool = False,
     add: bool = False,
 ) -> KernelSpec:
     """A matrix times a few vectors."""
     pointer = f"*{element}:16"
-    block = 1024 if k > 4096 else 512
     return KernelSpec(
         module="gemv",
         function="gemv",
-        arguments=(*(pointer,) * 4, "i32", _count(k), "fp32"),
+        arguments=(*(pointer,) * 3, "i32"),
         constants=(
-            ("CHUNKS", _power_of_two(-(-k // block))),
-            ("BLOCK", block),
+            ("CHUNKS", k // GEMV_BLOCK),
+            ("BLOCK", GEMV_BLOCK),
             ("ROWS", rows),
-            ("NORM", int(norm)),
             ("GATED", int(gated)),
             ("ADD", int(add)),
             ("OVERLAP", int(overlaps)),
         ),
-        num_warps=block // 256,
+        num_warps=2,
         overlaps=overlaps,
     )
 

@@ -30,6 +30,7 @@ DTYPES = (DType.FLOAT32, DType.BFLOAT16)
 MIXED = ((1, 1), (16, 1), (17, 1), (700, 1), (5, 5), (130, 37), (16, 16), (300, 300), (129, 128))
 DECODING = ((1, 1), (33, 1), (2048, 1), (64, 1), (640, 1))
 MANY = tuple((1 + 37 * i, 1) for i in range(40))
+MOST = tuple((1 + 3 * i, 1) for i in range(64)) + ((9, 1),)
 ROOM = 640
 SHAPES = {
     "group 1": (3, 3, 16, 16),
@@ -79,10 +80,11 @@ def test_linear(pair: Pair, count: int, sizes: tuple[int, int]) -> None:
 
 
 @pytest.mark.parametrize("count", [1, 2, 3, 8, 40])
-def test_projections_that_add(pair: Pair, count: int) -> None:
+@pytest.mark.parametrize("inner", [96, 512, 9728])
+def test_projections_that_add(pair: Pair, count: int, inner: int) -> None:
     step = plain_step(pair, ((300, count),))
-    hidden, x = pair.random_tensor(step.num_tokens, 128), pair.random_tensor(step.num_tokens, 96)
-    weight = pair.random_tensor(128, 96, scale=0.1)
+    hidden, x = pair.random_tensor(64, 128), pair.random_tensor(64, inner)
+    weight = pair.random_tensor(128, inner, scale=inner**-0.5)
     for op in ("out_proj_add", "down_add"):
         pair.both(op, step.batch(), x, weight, hidden, pair.workspace())
         pair.check(hidden, step.num_tokens)
@@ -93,7 +95,7 @@ def test_projections_that_add(pair: Pair, count: int) -> None:
 def test_first_half_of_the_mlp(pair: Pair, sizes: tuple[int, int], count: int) -> None:
     hidden_size, inner = sizes
     step = plain_step(pair, ((300, count),))
-    hidden = pair.random_tensor(step.num_tokens, hidden_size)
+    hidden = pair.random_tensor(64, hidden_size)
     norm = pair.random_tensor(hidden_size, scale=0.2, center=1)
     gate_up = pair.random_tensor(2 * inner, hidden_size, scale=hidden_size**-0.5)
     down = pair.random_tensor(1, 1)
@@ -101,7 +103,7 @@ def test_first_half_of_the_mlp(pair: Pair, sizes: tuple[int, int], count: int) -
         MlpWeights(norm.numpy, gate_up.numpy, down.numpy, 1e-6),
         MlpWeights(norm.cuda, gate_up.cuda, down.cuda, 1e-6),
     )
-    activated = pair.poison(step.num_tokens, inner)
+    activated = pair.poison(64, inner)
     pair.both("norm_gate_up_act", step.batch(), hidden, weights, activated, pair.workspace())
     pair.check(activated, step.num_tokens)
 
@@ -123,7 +125,7 @@ def test_everything_before_the_attention(pair: Pair, name: str) -> None:
     step.check_pages()
 
 
-@pytest.mark.parametrize("rows", [MIXED, DECODING, DECODING[:1], MANY], ids=len)
+@pytest.mark.parametrize("rows", [MIXED, DECODING, DECODING[:1], MANY, MOST], ids=len)
 @pytest.mark.parametrize("name", SHAPES)
 def test_the_whole_attention(pair: Pair, name: str, rows: tuple[tuple[int, int], ...]) -> None:
     """Decoding rows go another way: what is before the attention is done inside it."""

@@ -24,6 +24,9 @@ if TYPE_CHECKING:
     from pegainfer_core.kernels import KernelSpec
 
 _LOG2_E = math.log2(math.e)
+_MAX_FUSED_ROWS = 64
+"""Beyond, what each program does before its attention costs more than launches of its own."""
+
 _COUNTER_BYTES = 1 << 20
 """For (rows, key heads) of a step, four bytes each."""
 
@@ -48,7 +51,7 @@ class CudaOps(Ops):
         self._overlaps = device.arch >= catalog.OVERLAP_ARCH
         self._counters = device.allocate(_COUNTER_BYTES)
         device.fill(self._counters.address, 0, _COUNTER_BYTES)
-        self.max_gemv_rows = 0
+        self.max_gemv_rows = catalog.GEMV_ROWS[-1]
 
     def embed(self, batch: Batch, table: Tensor, hidden: Tensor) -> None:
         """See `Ops.embed`."""
@@ -70,13 +73,9 @@ class CudaOps(Ops):
         """See `Ops.norm_qkv_rope_write`."""
         count, cuda = batch.num_tokens, cast(CudaBatch, batch)
         normed = workspace.buffer("normed", hidden.width, hidden.dtype)
-        if count <= self.max_gemv_rows:
-            norm = (weights.input_norm, shape.norm_eps)
-            self._gemv(count, hidden, weights.qkv, qkv, norm=norm)
-        else:
-            self.rms_norm(count, hidden, weights.input_norm, shape.norm_eps, normed)
-            self.linear(count, normed, weights.qkv, qkv)
-        if not cuda.num_tiles:
+        self.rms_norm(count, hidden, weights.input_norm, shape.norm_eps, normed)
+        self.linear(count, normed, weights.qkv, qkv)
+        if not cuda.num_tiles and cuda.num_rows <= _MAX_FUSED_ROWS:
             # The attention of decoding rows does the rest on its way.
             cuda.deferred = DeferredHeads(layer, weights.head_norm, rope)
             return
@@ -111,14 +110,16 @@ class CudaOps(Ops):
         workspace: Workspace,
     ) -> None:
         """See `Ops.norm_gate_up_act`."""
-        # Laid out whatever the first step's size is.
-        workspace.buffer("normed", hidden.width, hidden.dtype)
-        workspace.buffer("gate_up", weights.gate_up.shape[0], hidden.dtype)
-        if batch.num_tokens <= self.max_gemv_rows:
-            norm = (weights.norm, weights.norm_eps)
-            self._gemv(batch.num_tokens, hidden, weights.gate_up, activated, norm=norm, gated=True)
+        count = batch.num_tokens
+        normed = workspace.buffer("normed", hidden.width, hidden.dtype)
+        # Laid out even if the first step is small.
+        gate_up = workspace.buffer("gate_up", weights.gate_up.shape[0], hidden.dtype)
+        self.rms_norm(count, hidden, weights.norm, weights.norm_eps, normed)
+        if self._takes_gemv(count, normed, activated):
+            self._gemv(count, normed, weights.gate_up, activated, gated=True)
         else:
-            super().norm_gate_up_act(batch, hidden, weights, activated, workspace)
+            self.linear(count, normed, weights.gate_up, gate_up)
+            self.silu_mul(count, gate_up, activated)
 
     def down_add(
         self, batch: Batch, activated: Tensor, weight: Tensor, hidden: Tensor, workspace: Workspace
@@ -135,7 +136,7 @@ class CudaOps(Ops):
     def rms_norm(self, count: int, x: Tensor, weight: Tensor, eps: float, out: Tensor) -> None:
         """See `Ops.rms_norm`."""
         self._launch(
-            catalog.rms_norm(element(x.dtype), x.width),
+            catalog.rms_norm(element(x.dtype), x.width, overlaps=self._overlaps),
             (count, 1),
             address(x),
             address(weight),
@@ -146,7 +147,10 @@ class CudaOps(Ops):
 
     def linear(self, count: int, x: Tensor, weight: Tensor, out: Tensor) -> None:
         """See `Ops.linear`."""
-        self._multiply(count, x, weight, out, accumulate=False)
+        if self._takes_gemv(count, x, out):
+            self._gemv(count, x, weight, out)
+        else:
+            self._multiply(count, x, weight, out, accumulate=False)
 
     def head_norm(self, count: int, x: Tensor, weight: Tensor, eps: float) -> None:
         """See `Ops.head_norm`."""
@@ -339,10 +343,20 @@ class CudaOps(Ops):
         )
 
     def _multiply_add(self, count: int, x: Tensor, weight: Tensor, hidden: Tensor) -> None:
-        if count <= self.max_gemv_rows:
+        if self._takes_gemv(count, x, hidden):
             self._gemv(count, x, weight, hidden, add=True)
         else:
             self._multiply(count, x, weight, hidden, accumulate=True)
+
+    def _takes_gemv(self, count: int, x: Tensor, out: Tensor) -> bool:
+        rows = _gemv_rows(count)
+        return (
+            count <= self.max_gemv_rows
+            and catalog.takes_gemv(x.width)
+            and x.dtype is out.dtype
+            and rows <= x.shape[0]
+            and rows <= out.shape[0]
+        )
 
     def _gemv(
         self,
@@ -351,24 +365,18 @@ class CudaOps(Ops):
         weight: Tensor,
         out: Tensor,
         *,
-        norm: tuple[Tensor, float] | None = None,
         gated: bool = False,
         add: bool = False,
     ) -> None:
         spec = catalog.gemv(
             element(x.dtype),
             x.width,
-            next(rows for rows in catalog.GEMV_ROWS if rows >= count),
+            _gemv_rows(count),
             overlaps=self._overlaps,
-            norm=norm is not None,
             gated=gated,
             add=add,
         )
-        norm_at, eps = (0, 0.0) if norm is None else (address(norm[0]), norm[1])
-        self._launch(
-            spec, (out.width, 1), address(x), norm_at, address(weight), address(out),
-            out.width, x.width, eps,
-        )  # fmt: skip
+        self._launch(spec, (out.width, 1), address(x), address(weight), address(out), out.width)
 
     def _multiply(
         self, count: int, x: Tensor, weight: Tensor, out: Tensor, *, accumulate: bool
@@ -380,6 +388,10 @@ class CudaOps(Ops):
 
     def _launch(self, spec: KernelSpec, grid: tuple[int, int], *arguments: float) -> None:
         self._library.get(spec).launch(self._device.stream, grid, *arguments)
+
+
+def _gemv_rows(count: int) -> int:
+    return next((rows for rows in catalog.GEMV_ROWS if rows >= count), count)
 
 
 def _round_rows(count: int) -> int:

@@ -101,7 +101,7 @@ def combine_items(
     best = -float("inf")
     total = 0.0
     weighted = tl.zeros([BLOCK_D], tl.float32)
-    for item in range(first, last):
+    for item in tl.range(first, last, loop_unroll_factor=8):
         slot = item.to(tl.int64) * num_heads + head
         item_best = tl.load(partial_stats + 2 * slot)
         item_total = tl.load(partial_stats + 2 * slot + 1)

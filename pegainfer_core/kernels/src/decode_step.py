@@ -159,7 +159,7 @@ def decode_attention(
     best = tl.full([BLOCK_G], float("-inf"), tl.float32)
     total = tl.zeros([BLOCK_G], tl.float32)
     weighted = tl.zeros([BLOCK_G, BLOCK_D], tl.float32)
-    for other in range(first_item, first_item + count):
+    for other in tl.range(first_item, first_item + count, loop_unroll_factor=8):
         from_at = other.to(tl.int64) * num_heads + heads
         its_best = tl.load(
             partial_stats + 2 * from_at, mask=of_group, other=0.0, cache_modifier=".cg"

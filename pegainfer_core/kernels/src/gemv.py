@@ -2,8 +2,8 @@
 # The functions below are Triton, which only looks like Python.
 """A matrix times a few vectors, at the speed of memory: one output row a program.
 
-What comes before and after in a decoder is fused in: the norm of the vectors, the gated activation,
-the sum with what is there. Values are rounded where the separate ops round them.
+The gated activation or the sum with what is there is fused in. Values are rounded where the
+separate ops round them.
 """
 
 import triton
@@ -14,53 +14,54 @@ from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 @triton.jit
 def gemv(
     x,
-    norm,
     weight,
     out,
     num_outputs,
-    k,
-    eps,
     CHUNKS: tl.constexpr,
     BLOCK: tl.constexpr,
     ROWS: tl.constexpr,
-    NORM: tl.constexpr,
     GATED: tl.constexpr,
     ADD: tl.constexpr,
     OVERLAP: tl.constexpr,
 ):
-    """`out` [ROWS, num_outputs] of `x` [ROWS, k] and `weight`; grid (num_outputs,).
+    """`out` [ROWS, num_outputs] of `x` [ROWS, k] and `weight` [num_outputs, k].
 
-    NORM takes the RMSNorm of `x` by `norm` [k]. GATED takes `weight` as [2 * num_outputs, K], gate
-    rows then up rows, and gives silu(gate) * up. ADD adds to `out`. With OVERLAP the weights, which
-    no kernel before this one writes, are on their way before that kernel has ended.
+    k is CHUNKS * BLOCK. GATED takes `weight` as [2 * num_outputs, k], gate rows then up rows, and
+    gives silu(gate) * up. ADD adds to `out`. A row's weights are all asked for at once, with
+    OVERLAP before the kernel ahead of this one, which does not write them, has ended; grid
+    (num_outputs,).
     """
     output = tl.program_id(0)
-    column = tl.arange(0, CHUNKS)[:, None] * BLOCK + tl.arange(0, BLOCK)[None, :]
-    mask = column < k
-    row_at = output.to(tl.int64) * k
-    first = tl.load(weight + row_at + column, mask=mask, other=0.0)
+    lane = tl.arange(0, BLOCK)
+    kind = out.dtype.element_ty
+    first_at = weight + output.to(tl.int64) * (CHUNKS * BLOCK) + lane
+    first = ()
+    for chunk in tl.static_range(CHUNKS):
+        held = tl.load(first_at + chunk * BLOCK, eviction_policy="evict_first")
+        first = first + (held,)  # noqa: RUF005
     if GATED:
-        second_at = row_at + num_outputs.to(tl.int64) * k
-        second = tl.load(weight + second_at + column, mask=mask, other=0.0)
-    if NORM:
-        scale = tl.load(norm + column, mask=mask, other=0.0).to(tl.float32)
+        second_at = first_at + num_outputs.to(tl.int64) * (CHUNKS * BLOCK)
+        second = ()
+        for chunk in tl.static_range(CHUNKS):
+            held = tl.load(second_at + chunk * BLOCK, eviction_policy="evict_first")
+            second = second + (held,)  # noqa: RUF005
     if OVERLAP:
         gdc_launch_dependents()
         gdc_wait()
-    kind = out.dtype.element_ty
     for row in tl.static_range(ROWS):
-        values = tl.load(x + row * k + column, mask=mask, other=0.0).to(tl.float32)
-        if NORM:
-            square = tl.sum(tl.sum(values * values, axis=0), axis=0)
-            values = values / tl.sqrt(square / k + eps)
-            values = (values.to(kind).to(tl.float32) * scale).to(kind).to(tl.float32)
-        result = tl.sum(tl.sum(first.to(tl.float32) * values, axis=0), axis=0)
+        total = tl.zeros([BLOCK], tl.float32)
+        raised = tl.zeros([BLOCK], tl.float32)
+        for chunk in tl.static_range(CHUNKS):
+            values = tl.load(x + (row * CHUNKS + chunk) * BLOCK + lane).to(tl.float32)
+            total += first[chunk].to(tl.float32) * values
+            if GATED:
+                raised += second[chunk].to(tl.float32) * values
+        result = tl.sum(total, axis=0)
         at = out + row * num_outputs + output
         if GATED:
-            up = tl.sum(tl.sum(second.to(tl.float32) * values, axis=0), axis=0)
             gate = result.to(kind).to(tl.float32)
             activated = (gate / (1.0 + tl.exp(-gate))).to(kind).to(tl.float32)
-            result = activated * up.to(kind).to(tl.float32)
+            result = activated * tl.sum(raised, axis=0).to(kind).to(tl.float32)
         if ADD:
             result += tl.load(at).to(tl.float32)
         tl.store(at, result.to(kind))

@@ -7,6 +7,7 @@ Know nothing of requests or layers. Each computes in float32 and rounds where th
 
 import triton
 import triton.language as tl
+from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
 
 @triton.jit
@@ -21,13 +22,16 @@ def take_rows(source, indices, out, width, BLOCK: tl.constexpr):
 
 
 @triton.jit
-def rms_norm(x, weight, out, width, eps, BLOCK: tl.constexpr):
+def rms_norm(x, weight, out, width, eps, BLOCK: tl.constexpr, OVERLAP: tl.constexpr):
     """Normalise rows; BLOCK >= width; grid (rows,)."""
     row = tl.program_id(0).to(tl.int64)
     columns = tl.arange(0, BLOCK)
     mask = columns < width
-    values = tl.load(x + row * width + columns, mask=mask, other=0.0).to(tl.float32)
     scale = tl.load(weight + columns, mask=mask, other=0.0).to(tl.float32)
+    if OVERLAP:
+        gdc_launch_dependents()
+        gdc_wait()
+    values = tl.load(x + row * width + columns, mask=mask, other=0.0).to(tl.float32)
     root = tl.sqrt_rn(tl.sum(values * values, axis=0) / width + eps)
     normed = tl.div_rn(values, root).to(out.dtype.element_ty).to(tl.float32)
     tl.store(out + row * width + columns, (normed * scale).to(out.dtype.element_ty), mask=mask)
