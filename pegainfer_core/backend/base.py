@@ -75,6 +75,14 @@ class Backend(ABC):
         """
         work(batch)
 
+    def begin_loading(self, loader: ParameterLoader) -> None:
+        """Look at what will be loaded, before any of it is read.
+
+        Raises:
+            ConfigError: The backend can tell that it does not fit into its memory.
+        """
+        return
+
     def load(self, loader: ParameterLoader, names: Sequence[str], dtype: DType) -> Tensor:
         """Read parameters, stacked along their first axis; complete after `end_loading`."""
         return self.adopt(loader.read_stacked(names), dtype)

@@ -70,6 +70,11 @@ class ParameterLoader:
         self._num_read = 0
         self._num_values = sum(_size(spec.shape) for spec in specs.values())
 
+    @property
+    def num_values(self) -> int:
+        """Values of all tensors together."""
+        return self._num_values
+
     def _check(self, ignore: Sequence[str]) -> None:
         missing = [name for name in self._specs if name not in self._stored_name]
         if missing:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Final, cast
 
 import numpy as np
 
@@ -11,11 +11,13 @@ from pegainfer_core.backend.dtype import DType
 from pegainfer_core.backend.numpy.arrays import floats, stored_pages
 from pegainfer_core.backend.numpy.blas_threads import set_blas_threads
 from pegainfer_core.backend.numpy.dense_contexts import DenseContexts
+from pegainfer_core.backend.numpy.host_memory import host_memory
 from pegainfer_core.backend.numpy.matrix_order import in_product_order
 from pegainfer_core.backend.numpy.numpy_batch import NumpyBatch
 from pegainfer_core.backend.numpy.numpy_kv_pool import NumpyKvPool
 from pegainfer_core.backend.numpy.numpy_ops import NumpyOps
 from pegainfer_core.backend.tensor import Tensor
+from pegainfer_core.weights.errors import ConfigError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -26,6 +28,8 @@ if TYPE_CHECKING:
     from pegainfer_core.backend.kv_pool import KvPool
     from pegainfer_core.backend.metadata import StepMetadata
     from pegainfer_core.weights import FloatType, ParameterLoader
+
+_FLOAT32_BYTES: Final = 4
 
 
 class NumpyBackend(Backend):
@@ -58,7 +62,12 @@ class NumpyBackend(Backend):
         return Tensor(shape, dtype, np.empty(shape, np.float32))
 
     def kv_pool(self, layout: KvLayout, num_pages: int) -> NumpyKvPool:
-        """Zeroed: uint16 bits for bfloat16, else float32. The system gives memory on first use."""
+        """Zeroed: uint16 bits for bfloat16, else float32. The system gives memory on first use.
+
+        Raises:
+            ConfigError: The host has less memory than that altogether.
+        """
+        _check_pool(num_pages, num_pages * layout.page_bytes)
         shape = (num_pages + 1, *layout.page_shape)
         stored = np.zeros(shape, np.uint16 if layout.dtype is DType.BFLOAT16 else np.float32)
         pages = Tensor(shape, layout.dtype, stored)
@@ -67,6 +76,16 @@ class NumpyBackend(Backend):
     def adopt(self, values: NDArray[np.float32], dtype: DType) -> Tensor:
         """The array itself."""
         return Tensor(values.shape, dtype, values)
+
+    def begin_loading(self, loader: ParameterLoader) -> None:
+        """Refuse weights that the free memory cannot hold; the system would end the process."""
+        needed_bytes, free_bytes = _FLOAT32_BYTES * loader.num_values, host_memory().free_bytes
+        if needed_bytes > free_bytes:
+            raise ConfigError(
+                f"the weights need {_gib(needed_bytes)} of memory in float32, but only "
+                f"{_gib(free_bytes)} are free; free memory, or serve a smaller model with "
+                "--model-path"
+            )
 
     def load(self, loader: ParameterLoader, names: Sequence[str], dtype: DType) -> Tensor:
         """Read parameters, stacked along their first axis, in the order that suits products."""
@@ -90,3 +109,16 @@ class NumpyBackend(Backend):
         """Fill every page with zeros; touches all of the pool's memory."""
         stored_pages(kv).fill(0)
         cast(NumpyKvPool, kv).contexts.mark_written(list(range(kv.num_pages)))
+
+
+def _check_pool(num_pages: int, needed_bytes: int) -> None:
+    total_bytes = host_memory().total_bytes
+    if needed_bytes > total_bytes:
+        raise ConfigError(
+            f"{num_pages} KV pages need {_gib(needed_bytes)}, but this machine has "
+            f"{_gib(total_bytes)} of memory; lower --num-kv-pages or --max-model-len"
+        )
+
+
+def _gib(num_bytes: int) -> str:
+    return f"{num_bytes / 2**30:.1f} GiB"

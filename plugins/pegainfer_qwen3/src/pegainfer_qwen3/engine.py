@@ -75,6 +75,7 @@ def load_model(context: LaunchContext, plan: ServePlan, backend: Backend) -> Loa
             ignore=ignored_names(config),
             progress=progress,
         )
+        backend.begin_loading(loader)
         weights = load_weights(loader, config, backend, dtype)
     layout = kv_layout(config, plan.page_tokens, dtype)
     workspace = backend.workspace(max_step_tokens(plan), plan.max_model_len)
