@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import socket
 import time
 from pathlib import Path
@@ -11,9 +12,9 @@ from pegainfer_server.listener import bind
 
 from pegainfer_core.cli.main import main
 from pegainfer_core.plugin import CommandFault
-from pegainfer_core.testing.tiny import table_model, tiny_qwen3
+from pegainfer_core.testing.tiny import edit_config, table_model, tiny_qwen3
 from tests.cases.http_server import COMPLETIONS, PROBE
-from tests.cases.serve_process import serve_process
+from tests.cases.serve_process import START_TIMEOUT_S, serve_process
 from tests.cases.slow_plugin import SlowModel
 
 AT_ONCE_S = 5.0
@@ -73,6 +74,32 @@ def test_room_for_less_than_one_full_context(tmp_path: Path) -> None:
             assert error["code"] == "context_length_exceeded"
             assert "32" in error["message"]
             assert server.complete("A" * 20, max_tokens=12).num_tokens == 12
+
+
+def test_weights_larger_than_the_memory(tmp_path: Path) -> None:
+    """Told before any of them is read, with what is needed and what there is."""
+    folder = table_model(tmp_path / "m", {})
+    sizes = {"hidden_size": 16_384, "intermediate_size": 65_536, "num_hidden_layers": 400}
+    edit_config(folder, lambda config: config.update(sizes))
+    with serve_process(folder, "--load-format", "dummy", log=tmp_path / "log") as started:
+        assert started.wait_exit(START_TIMEOUT_S) == 2, started.output()
+        line = started.output().splitlines()[-1]
+    assert "Traceback" not in started.output()
+    numbers = re.search(r"weights need ([0-9.]+) GiB .* only ([0-9.]+) GiB are free", line)
+    assert numbers is not None, line
+    values = 400 * (3 * 16_384 * 65_536 + 4 * 16 * 16_384) + 2 * 1024 * 16_384
+    assert float(numbers[1]) == pytest.approx(values * 4 / 2**30, rel=1e-3)
+    assert 0 < float(numbers[2]) < float(numbers[1])
+    assert "--model-path" in line
+
+
+def test_kv_pages_larger_than_the_memory(tmp_path: Path) -> None:
+    folder = table_model(tmp_path / "m", {})
+    with serve_process(folder, "--num-kv-pages", "1000000000", log=tmp_path / "log") as started:
+        assert started.wait_exit(START_TIMEOUT_S) == 2, started.output()
+        line = started.output().splitlines()[-1]
+    assert "Traceback" not in started.output()
+    assert "1000000000 KV pages need 1907.3 GiB" in line and "--num-kv-pages" in line
 
 
 @pytest.mark.parametrize(
