@@ -67,8 +67,14 @@ def _build(channel: Channel, launch: Launch) -> EngineHandle | None:
     except Exception as error:
         user_fault = isinstance(error, ConfigError)
         message = str(error) if user_fault else f"{type(error).__name__}: {error}"
-        channel.send(StartFailed(message, traceback.format_exc(), user_fault))
+        _tell(channel, StartFailed(message, traceback.format_exc(), user_fault))
         return None
+
+
+def _tell(channel: Channel, message: Ready | StartFailed | Fault) -> None:
+    """Send, unless the server is gone; `main` sees the closed socket too."""
+    with contextlib.suppress(OSError):
+        channel.send(message)
 
 
 def _pump(channel: Channel, engine: EngineHandle) -> bool:
@@ -120,10 +126,7 @@ class _Pulse:
 
     def _report(self, detail: str) -> None:
         self._outbox.close()
-        try:
-            self._channel.send(Fault(detail))
-        except OSError:
-            pass  # The server is gone too; `main` sees the closed socket.
+        _tell(self._channel, Fault(detail))
         self._channel.close()
 
 
@@ -169,9 +172,9 @@ def main() -> int:
     # steps, which would show as latency spikes.
     gc.collect()
     gc.freeze()
+    _tell(channel, Ready(engine.info))  # Before anything that may send of its own accord.
     outbox = Outbox(channel, engine.metrics)
     engine.connect(outbox.put)
-    channel.send(Ready(engine.info))
     pulse = _Pulse(engine, channel, outbox, Heartbeat(int(sys.argv[2])))
     asked_to_close = _pump(channel, engine)
     if not asked_to_close:
