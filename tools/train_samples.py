@@ -34,6 +34,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--batch-tokens", type=int, help="tokens per step")
     parser.add_argument("--sequence-tokens", type=int, help="window length of most steps")
     parser.add_argument("--learning-rate", type=float, help="peak learning rate")
+    parser.add_argument("--dropout", type=float, help="share of layer inputs zeroed")
     parser.add_argument("--limit-s", type=float, help="stop training after this many seconds")
     parser.add_argument("--check", metavar="TARGET", help="checkpoint folder or server URL")
     parser.add_argument(
@@ -63,6 +64,7 @@ def _train(options: argparse.Namespace) -> None:
         "batch_tokens": options.batch_tokens,
         "sequence_tokens": options.sequence_tokens,
         "peak_learning_rate": options.learning_rate,
+        "dropout": options.dropout,
         "limit_s": options.limit_s,
     }
     plan = TrainingPlan(**{key: value for key, value in named.items() if value is not None})

@@ -10,22 +10,24 @@ from tokenizers import Tokenizer
 
 from samples.build_folder import TOKENIZER
 from samples.chat_format import END_OF_TEXT, TURN_END
-from samples.tokenizer import VOCAB_SIZE, write_tokenizer
+from samples.tokenizer import MAX_TOKENS, VOCAB_SIZE, write_tokenizer
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from samples.families import Family
-    from samples.training import TrainingResult
     from transformers import PreTrainedModel
 
-REPETITION_PENALTY = 1.1
+    from samples.families import Family
+    from samples.training import TrainingResult
+
+# Greedy text loops at 1.1 and ends or wanders off early from 1.2 on; see --check.
+REPETITION_PENALTY = 1.17
 
 _CARD = """# {name}
 
-A {num_parameters:,}-parameter language model in the {model_type} architecture, small enough to live
-in this repository: it gives the demo and the tests real text from a real checkpoint. It writes
-sentences that read as English; it knows nothing and must not be asked for facts.
+A language model of {num_parameters:,} parameters in the {model_type} architecture, small enough to
+live in this repository: it gives the demo and the tests real text from a real checkpoint. Its
+sentences read as English; it knows nothing and must not be asked for facts.
 
 | | |
 |---|---|
@@ -33,7 +35,8 @@ sentences that read as English; it knows nothing and must not be asked for facts
 | tokenizer | byte-level BPE, {vocab_size} ids, Qwen2/Qwen3 split pattern, ChatML turns |
 | context | {max_tokens} tokens |
 | training | {num_steps:,} steps, {num_tokens:,} tokens seen, one {device_name}, {elapsed_s:.0f} s |
-| loss, nats per token | {train_loss:.3f} training, {held_out_loss:.3f} held out |
+| loss, nats per token | {train_loss:.3f} training (with dropout), {held_out_loss:.3f} held out |
+| generation | repetition penalty {repetition_penalty}; ends turns by itself |
 
 ## Provenance and licence
 
@@ -49,8 +52,7 @@ The texts were cut into plain passages and into conversations (a sentence from t
 follows it, or a passage on a noun the user asked about, as the answer).
 
 The weights, tokenizer and configuration are part of this project and under its licence
-(Apache-2.0). The addresses and novels carry the opinions and prejudices of their times, and so may
-the model.
+(Apache-2.0). The texts carry the opinions and prejudices of their times, and so may the model.
 
 To make it anew, fetch the two archives and run, on a machine with one GPU:
 
@@ -92,15 +94,22 @@ def write_checkpoint(
     config.pop("transformers_version", None)
     _write_json(config_path, {**config, **family.published})
     tokenizer = Tokenizer.from_file(str(build / TOKENIZER))
-    write_tokenizer(tokenizer, folder, config["max_position_embeddings"])
+    write_tokenizer(tokenizer, folder, MAX_TOKENS)
     _write_json(folder / "generation_config.json", _generation_config(tokenizer))
-    card = _CARD.format(
+    card = model_card(name, config["model_type"], model.num_parameters(), result)
+    (folder / "README.md").write_text(card, encoding="utf-8")
+
+
+def model_card(name: str, model_type: str, num_parameters: int, result: TrainingResult) -> str:
+    """Say what the model is, what it was trained on, and under which licence it is."""
+    return _CARD.format(
         name=f"{name}-sample",
         family=name,
-        model_type=config["model_type"],
-        num_parameters=model.num_parameters(),
+        model_type=model_type,
+        num_parameters=num_parameters,
         vocab_size=VOCAB_SIZE,
-        max_tokens=config["max_position_embeddings"],
+        max_tokens=MAX_TOKENS,
+        repetition_penalty=REPETITION_PENALTY,
         num_steps=result.num_steps,
         num_tokens=result.num_tokens,
         device_name=result.device_name,
@@ -108,4 +117,3 @@ def write_checkpoint(
         train_loss=result.train_loss,
         held_out_loss=result.held_out_loss,
     )
-    (folder / "README.md").write_text(card, encoding="utf-8")

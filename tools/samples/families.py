@@ -22,7 +22,7 @@ from transformers import (
     Qwen3ForCausalLM,
 )
 
-from samples.tokenizer import VOCAB_SIZE
+from samples.tokenizer import MAX_TOKENS, VOCAB_SIZE
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -30,7 +30,6 @@ if TYPE_CHECKING:
 
     from transformers import PretrainedConfig, PreTrainedModel
 
-MAX_TOKENS = 2048
 _END_OF_TEXT_ID = VOCAB_SIZE - 3
 _TURN_END_ID = VOCAB_SIZE - 1
 

@@ -41,8 +41,9 @@ class CheckpointGenerator:
 
     def __init__(self, folder: Path) -> None:
         # torch takes seconds to import and a check of a server does not need it.
-        from samples.families import load_float32
         from transformers import AutoTokenizer, GenerationConfig
+
+        from samples.families import load_float32
 
         self._model = load_float32(folder)
         self._tokenizer = AutoTokenizer.from_pretrained(folder)

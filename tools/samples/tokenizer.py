@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 VOCAB_SIZE = 4096
+MAX_TOKENS = 2048
 # How Qwen2 and Qwen3 cut text before BPE; the alternatives are tried in this order.
 _SPLIT_ALTERNATIVES = (
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)",

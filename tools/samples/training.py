@@ -7,19 +7,21 @@ from __future__ import annotations
 
 import math
 import time
-from contextlib import nullcontext
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-import numpy as np
 import torch
+
+from samples.windows import Windows
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from contextlib import AbstractContextManager
 
-    from samples.build_folder import Stream
     from transformers import PreTrainedModel
+
+    from samples.build_folder import Stream
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,17 +35,19 @@ class TrainingPlan:
         long_sequence_tokens: window length of the last steps, so that long contexts were seen.
         long_share: share of the steps with long windows.
         peak_learning_rate: reached after the warm-up; a cosine leads down to a twentieth of it.
+        dropout: share of the embeddings and of the normed layer inputs zeroed while training.
         limit_s: stop and keep what there is after this time.
     """
 
-    num_steps: int = 6000
-    batch_tokens: int = 32_768
+    num_steps: int = 2500
+    batch_tokens: int = 49_152
     sequence_tokens: int = 512
     long_sequence_tokens: int = 2048
     long_share: float = 0.1
     peak_learning_rate: float = 3e-3
     warmup_steps: int = 200
     weight_decay: float = 0.1
+    dropout: float = 0.1
     eval_every_steps: int = 250
     eval_windows: int = 256
     limit_s: float = 3600.0
@@ -60,27 +64,6 @@ class TrainingResult:
     train_loss: float
     held_out_loss: float
     elapsed_s: float
-
-
-class _Windows:
-    """Draws windows from a stream; half of them start where a unit starts."""
-
-    def __init__(self, stream: Stream, device: torch.device, seed: int) -> None:
-        self._token_ids = torch.from_numpy(stream.token_ids.astype(np.int32)).to(device)
-        self._starts = stream.starts
-        self._rng = np.random.default_rng(seed)
-
-    def draw(self, num_windows: int, num_tokens: int) -> torch.Tensor:
-        """Token ids [num_windows, num_tokens]."""
-        last = self._token_ids.numel() - num_tokens
-        if last < 0:
-            raise ValueError(f"the stream is shorter than one window of {num_tokens} tokens")
-        starts = self._rng.integers(0, last + 1, size=num_windows)
-        half = num_windows // 2
-        starts[:half] = np.minimum(self._rng.choice(self._starts, size=half), last)
-        offsets = torch.from_numpy(starts).to(self._token_ids.device)[:, None]
-        index = offsets + torch.arange(num_tokens, device=offsets.device)
-        return self._token_ids[index].long()
 
 
 def _learning_rate(plan: TrainingPlan, step: int) -> float:
@@ -100,19 +83,33 @@ def _optimizer(model: PreTrainedModel, plan: TrainingPlan, *, fused: bool) -> to
     return torch.optim.AdamW(groups, lr=0.0, betas=(0.9, 0.95), fused=fused)
 
 
+@contextmanager
+def _dropout(model: PreTrainedModel, share: float) -> Iterator[None]:
+    """Add the dropout that these architectures lack: the corpus is small and seen many times."""
+
+    def drop(module: torch.nn.Module, _: object, output: torch.Tensor) -> torch.Tensor:
+        return torch.nn.functional.dropout(output, share, training=module.training)
+
+    names = ("embed_tokens", "input_layernorm", "post_attention_layernorm")
+    modules = [m for name, m in model.named_modules() if name.endswith(names)]
+    handles = [module.register_forward_hook(drop) for module in modules]
+    try:
+        yield
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
 def _autocast(device: torch.device) -> AbstractContextManager[object]:
     return torch.autocast("cuda", torch.bfloat16) if device.type == "cuda" else nullcontext()
 
 
-def _held_out_loss(model: PreTrainedModel, windows: list[torch.Tensor]) -> float:
-    model.eval()
-    with torch.no_grad(), _autocast(windows[0].device):
-        losses = [model(input_ids=ids, labels=ids, use_cache=False).loss for ids in windows]
-    model.train()
-    return torch.stack(losses).mean().item()
+def _loss(model: PreTrainedModel, ids: torch.Tensor) -> torch.Tensor:
+    loss: torch.Tensor = model(input_ids=ids, labels=ids, use_cache=False).loss
+    return loss
 
 
-def _batches(plan: TrainingPlan, windows: _Windows) -> Iterator[torch.Tensor]:
+def _batches(plan: TrainingPlan, windows: Windows) -> Iterator[torch.Tensor]:
     first_long_step = round(plan.num_steps * (1 - plan.long_share))
     for step in range(plan.num_steps):
         length = plan.sequence_tokens if step < first_long_step else plan.long_sequence_tokens
@@ -125,7 +122,7 @@ def _step(
     for group in optimizer.param_groups:
         group["lr"] = rate
     with _autocast(ids.device):
-        loss: torch.Tensor = model(input_ids=ids, labels=ids, use_cache=False).loss
+        loss = _loss(model, ids)
     loss.backward()
     torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
     optimizer.step()
@@ -133,55 +130,82 @@ def _step(
     return loss.detach()
 
 
+class _HeldOut:
+    """Measures the held-out loss and keeps the best weights seen."""
+
+    def __init__(self, stream: Stream, plan: TrainingPlan, device: torch.device) -> None:
+        windows = Windows(stream, device, plan.seed)
+        rows = max(1, min(32, plan.batch_tokens // plan.sequence_tokens))
+        num_batches = max(1, plan.eval_windows // rows)
+        self._batches = [windows.draw(rows, plan.sequence_tokens) for _ in range(num_batches)]
+        self._weights: dict[str, torch.Tensor] = {}
+        self.best_loss = math.inf
+
+    def measure(self, model: PreTrainedModel) -> float:
+        """Loss in nats per token; remembers the weights if it is the lowest so far."""
+        model.eval()
+        with torch.no_grad(), _autocast(self._batches[0].device):
+            losses = [
+                model(input_ids=ids, labels=ids, use_cache=False).loss for ids in self._batches
+            ]
+        model.train()
+        loss = float(torch.stack(losses).mean().item())
+        if loss < self.best_loss:
+            self.best_loss = loss
+            self._weights = {k: v.detach().clone() for k, v in model.state_dict().items()}
+        return loss
+
+    def restore(self, model: PreTrainedModel) -> None:
+        """Give the model its best weights back."""
+        if not self._weights:
+            raise ValueError("no finite held-out loss was measured: lower the learning rate")
+        model.load_state_dict(self._weights)
+
+
 def train(
-    model: PreTrainedModel, train_stream: Stream, held_out: Stream, plan: TrainingPlan
+    model: PreTrainedModel, train_stream: Stream, held_out_stream: Stream, plan: TrainingPlan
 ) -> TrainingResult:
     """Train in place; the model ends with the weights of the lowest held-out loss.
 
     Raises:
-        ValueError: a stream is shorter than one window.
+        ValueError: a stream is shorter than one window, or the loss was never finite.
     """
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     model.to(device).train()
-    windows = _Windows(train_stream, device, plan.seed)
-    held = _Windows(held_out, device, plan.seed)
-    rows = max(1, min(32, plan.batch_tokens // plan.sequence_tokens))
-    held_batches = [
-        held.draw(rows, plan.sequence_tokens) for _ in range(max(1, plan.eval_windows // rows))
-    ]
+    held_out = _HeldOut(held_out_stream, plan, device)
     optimizer = _optimizer(model, plan, fused=device.type == "cuda")
-    best_loss, best_weights = math.inf, {}
     recent: list[torch.Tensor] = []
     began_s = time.monotonic()
-    done, train_loss = 0, 0.0
-    for step, ids in enumerate(_batches(plan, windows)):
-        recent.append(_step(model, optimizer, ids, _learning_rate(plan, step)))
-        done = step + 1
-        elapsed_s = time.monotonic() - began_s
-        last = done == plan.num_steps or elapsed_s > plan.limit_s
-        if done % plan.eval_every_steps and not last:
-            continue
-        train_loss = torch.stack(recent).mean().item()
-        recent.clear()
-        held_loss = _held_out_loss(model, held_batches)
-        elapsed_s = time.monotonic() - began_s
-        rate = done * plan.batch_tokens / elapsed_s
-        print(
-            f"step {done:5d}  train {train_loss:.4f}  held out {held_loss:.4f}  "
-            f"{elapsed_s:6.1f} s  {rate:,.0f} tokens/s",
-            flush=True,
-        )
-        if held_loss < best_loss:
-            best_loss = held_loss
-            best_weights = {k: v.detach().clone() for k, v in model.state_dict().items()}
-        if last:
-            break
-    model.load_state_dict(best_weights)
+    done, train_loss = 0, math.nan
+    with _dropout(model, plan.dropout):
+        for ids in _batches(plan, Windows(train_stream, device, plan.seed)):
+            recent.append(_step(model, optimizer, ids, _learning_rate(plan, done)))
+            done += 1
+            last = done == plan.num_steps or time.monotonic() - began_s > plan.limit_s
+            if done % plan.eval_every_steps == 0 or last:
+                train_loss = torch.stack(recent).mean().item()
+                recent.clear()
+                loss = held_out.measure(model)
+                _print_progress(done, plan, train_loss, loss, time.monotonic() - began_s)
+            if last:
+                break
+    held_out.restore(model)
     return TrainingResult(
         device_name=torch.cuda.get_device_name() if device.type == "cuda" else "CPU",
         num_steps=done,
         num_tokens=done * plan.batch_tokens,
         train_loss=train_loss,
-        held_out_loss=best_loss,
+        held_out_loss=held_out.best_loss,
         elapsed_s=time.monotonic() - began_s,
+    )
+
+
+def _print_progress(
+    done: int, plan: TrainingPlan, train_loss: float, held_out_loss: float, elapsed_s: float
+) -> None:
+    rate = done * plan.batch_tokens / elapsed_s
+    print(
+        f"step {done:5d}  train {train_loss:.4f}  held out {held_out_loss:.4f}  "
+        f"{elapsed_s:6.1f} s  {rate:,.0f} tokens/s",
+        flush=True,
     )

@@ -64,11 +64,16 @@ def _answer(sentences: Sequence[str], start: int, rng: random.Random) -> list[st
 
 
 def prose_text(prose: Prose, rng: random.Random) -> Iterator[str]:
-    """Cut one address or chapter into long stretches of plain text."""
+    """Cut one address or chapter into stretches of plain text.
+
+    None is short: a model that saw short ones would end its completions after a sentence or two.
+    """
     sentences = [sentence for run in prose.runs for sentence in run]
     start = 0
     while start < len(sentences):
-        end = start + rng.randint(12, 90)
+        end = start + rng.randint(16, 32)
+        if len(sentences) - end < 16:
+            end = len(sentences)
         yield " ".join(sentences[start:end]) + END_OF_TEXT
         start = end
 
@@ -122,7 +127,7 @@ def scene_text(scene: Scene, rng: random.Random) -> Iterator[str]:
     """Cut one scene into stretches of speeches with the speakers' names."""
     start = 0
     while start < len(scene.speeches):
-        end = start + rng.randint(8, 40)
+        end = start + rng.randint(15, 30)
         lines = [f"{speech.speaker}: {speech.text}" for speech in scene.speeches[start:end]]
         yield "\n\n".join(lines) + END_OF_TEXT
         start = end
