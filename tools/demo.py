@@ -79,10 +79,15 @@ def post(url: str, body: dict[str, object]) -> urllib.request.Request:
     return urllib.request.Request(url, json.dumps(body).encode(), headers)
 
 
+def show_curl(url: str, body: dict[str, object]) -> None:
+    """The same request as a command line."""
+    print(f"\n$ curl -N {url} -H 'Content-Type: application/json' -d '{json.dumps(body)}'")
+
+
 def show_completion(url: str) -> None:
     """One completion, answered whole."""
     body: dict[str, object] = {"prompt": COMPLETION_PROMPT, "max_tokens": 48, "temperature": 0}
-    print(f"\n$ curl {url}/v1/completions -d '{json.dumps(body)}'")
+    show_curl(f"{url}/v1/completions", body)
     with urllib.request.urlopen(post(f"{url}/v1/completions", body)) as response:
         answer = json.load(response)
     print(COMPLETION_PROMPT + answer["choices"][0]["text"])
@@ -93,7 +98,7 @@ def show_chat(url: str) -> None:
     """One chat, streamed token by token."""
     messages = [{"role": "user", "content": CHAT_PROMPT}]
     body: dict[str, object] = {"messages": messages, "temperature": 0, "stream": True}
-    print(f"\n$ curl -N {url}/v1/chat/completions -d '{json.dumps(body)}'")
+    show_curl(f"{url}/v1/chat/completions", body)
     started = time.perf_counter()
     with urllib.request.urlopen(post(f"{url}/v1/chat/completions", body)) as response:
         for number, delta in enumerate(deltas(response)):
