@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, cast
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
 
@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from pegainfer_core.backend.decoder import AttentionShape
     from pegainfer_core.backend.kv_pool import KvPool
     from pegainfer_core.backend.numpy.arrays import FloatArray
-    from pegainfer_core.backend.numpy.dense_contexts import DenseContexts
     from pegainfer_core.backend.numpy.numpy_batch import NumpyBatch, RowSpan
     from pegainfer_core.backend.numpy.numpy_kv_pool import NumpyKvPool
     from pegainfer_core.backend.workspace import Workspace
@@ -30,58 +29,79 @@ _MAX_GROUP_BY_VECTOR: Final = 4
 """Up to this many query heads a key head, matrix-vector products beat one skinny matrix product."""
 
 
-def write_kv(batch: NumpyBatch, values: FloatArray, kv: KvPool, layer: int) -> None:
+class Queries(NamedTuple):
+    """A step's queries and where their answers go.
+
+    Attributes:
+        heads: [T, kv_heads, group, head_dim].
+        scaled: Scratch of one token's shape.
+        results: `out` by heads, like `heads`.
+        out: [T, query_width], not rounded here.
+        scratch: Of the shape of `out`.
+    """
+
+    heads: FloatArray
+    scaled: FloatArray
+    results: FloatArray
+    out: FloatArray
+    scratch: FloatArray
+
+
+def bind_queries(columns: FloatArray, out: FloatArray, shape: AttentionShape) -> Queries:
+    """Cut queries [T, query_width] and `out`, of the same shape, by heads."""
+    by_heads = (len(columns), shape.num_kv_heads, -1, shape.head_dim)
+    heads = columns.reshape(by_heads)
+    scaled = np.empty(heads.shape[1:], np.float32)
+    scratch = np.empty(out.shape, np.float32)
+    return Queries(heads, scaled, out.reshape(by_heads), out, scratch)
+
+
+def write_kv(batch: NumpyBatch, values: FloatArray, kv: NumpyKvPool, layer: int) -> None:
     """Store keys and values of the step's tokens.
 
     Args:
         batch: The step.
-        values: [T, 2 * kv_width]: keys, then values, already of the pages' type.
+        values: [T, 2 (K then V), kv_heads, head_dim], already of the pages' type.
         kv: The pages.
         layer: Index in the pages.
     """
-    layout = kv.layout
-    batch.dense_contexts(_dense_contexts(kv))
-    stored = values.reshape(len(values), 2, layout.num_kv_heads, layout.head_dim)
-    stored_pages(kv)[batch.slot_pages, layer, :, batch.slot_offsets] = (
-        bfloat16_bits(stored) if layout.dtype is DType.BFLOAT16 else stored
-    )
+    for row, context in zip(batch.rows, batch.dense_contexts(kv.contexts), strict=True):
+        if context is not None:
+            context.append(row, values[row.first : row.end], layer)
+    stored = bfloat16_bits(values) if kv.layout.dtype is DType.BFLOAT16 else values
+    stored_pages(kv)[batch.slot_pages, layer, :, batch.slot_offsets] = stored
 
 
 def attend_rows(
     batch: NumpyBatch,
-    queries: FloatArray,
+    queries: Queries,
     shape: AttentionShape,
-    kv: KvPool,
+    kv: NumpyKvPool,
     layer: int,
-    out: FloatArray,
     workspace: Workspace,
 ) -> None:
     """Attention of every row over its own context.
 
     Args:
         batch: The step.
-        queries: [T, query_width].
+        queries: Of all rows.
         shape: Of the attention.
         kv: The pages.
         layer: Index in the pages.
-        out: [T, query_width], not rounded here.
-        workspace: For the dense copies.
+        workspace: For dense copies.
     """
-    contexts = _dense_contexts(kv)
+    contexts = kv.contexts
     for row, context in zip(batch.rows, batch.dense_contexts(contexts), strict=True):
         if context is None:
             keys, values = _gather(kv, row, layer, workspace)
         else:
             keys, values = contexts.extend(context, row, layer)
-        row_queries, row_out = queries[row.first : row.end], out[row.first : row.end]
-        if row.end - row.first == 1:
-            _attend_token(row_queries[0], keys, values, shape, row_out[0])
+        first, end = row.first, row.end
+        heads, results = queries.heads, queries.results
+        if end - first == 1 and heads.shape[2] <= _MAX_GROUP_BY_VECTOR:
+            _attend_token(heads[first], queries.scaled, keys, values, shape.scale, results[first])
         else:
-            _attend_chunk(row_queries, keys, values, shape, row_out)
-
-
-def _dense_contexts(kv: KvPool) -> DenseContexts:
-    return cast("NumpyKvPool", kv).contexts
+            _attend_chunk(heads[first:end], keys, values, shape.scale, results[first:end])
 
 
 def _gather(
@@ -108,52 +128,52 @@ def _gather(
 
 
 def _attend_token(
-    query: FloatArray, keys: FloatArray, values: FloatArray, shape: AttentionShape, out: FloatArray
+    heads: FloatArray,
+    scaled: FloatArray,
+    keys: FloatArray,
+    values: FloatArray,
+    scale: float,
+    results: FloatArray,
 ) -> None:
-    """One query token, [query_width], which sees the whole context."""
-    group = shape.num_heads // shape.num_kv_heads
-    if group > _MAX_GROUP_BY_VECTOR:
-        _attend_chunk(query[None], keys, values, shape, out[None])
-        return
-    heads = query.reshape(shape.num_kv_heads, group, shape.head_dim) * np.float32(shape.scale)
-    results = out.reshape(shape.num_kv_heads, group, shape.head_dim)
-    scores = np.empty((group, shape.num_kv_heads, keys.shape[1]), np.float32)
+    """One query token, [kv_heads, group, head_dim], which sees the whole context."""
+    np.multiply(heads, scale, scaled)
+    kv_heads, group, _ = heads.shape
+    scores = np.empty((group, kv_heads, keys.shape[1]), np.float32)
     for member in range(group):
-        np.matmul(keys, heads[:, member, :, None], out=scores[member, :, :, None])
-    scores /= _exponentiate(scores)
+        np.matmul(keys, scaled[:, member, :, None], scores[member, :, :, None])
+    np.divide(scores, _exponentiate(scores), scores)
     for member in range(group):
-        np.matmul(scores[member, :, None], values, out=results[:, member, None])
+        np.matmul(scores[member, :, None], values, results[:, member, None])
 
 
 def _attend_chunk(
-    queries: FloatArray,
-    keys: FloatArray,
-    values: FloatArray,
-    shape: AttentionShape,
-    out: FloatArray,
+    heads: FloatArray, keys: FloatArray, values: FloatArray, scale: float, results: FloatArray
 ) -> None:
-    """Consecutive query tokens, [n, query_width], the last of which sees the whole context."""
-    count, context = len(queries), keys.shape[1]
-    tile = max(_MAX_SCORES // (shape.num_heads * context), 1)
+    """Consecutive query tokens, the last of which sees the whole context.
+
+    Args:
+        heads: [n, kv_heads, group, head_dim].
+        keys: [kv_heads, context, head_dim].
+        values: Likewise.
+        scale: Of the scores.
+        results: Like `heads`.
+    """
+    count, kv_heads, group, _ = heads.shape
+    context = keys.shape[1]
+    tile = max(_MAX_SCORES // (kv_heads * group * context), 1)
     for first in range(0, count, tile):
         end = min(first + tile, count)
         seen = context - count + end
-        _attend_tile(queries[first:end], keys[:, :seen], values[:, :seen], shape, out[first:end])
+        _attend_tile(heads[first:end], keys[:, :seen], values[:, :seen], scale, results[first:end])
 
 
 def _attend_tile(
-    queries: FloatArray,
-    keys: FloatArray,
-    values: FloatArray,
-    shape: AttentionShape,
-    out: FloatArray,
+    heads: FloatArray, keys: FloatArray, values: FloatArray, scale: float, results: FloatArray
 ) -> None:
-    count, context = len(queries), keys.shape[1]
-    kv_heads, head_dim = shape.num_kv_heads, shape.head_dim
-    group = shape.num_heads // kv_heads
+    count, kv_heads, group, head_dim = heads.shape
+    context = keys.shape[1]
     # [kv head, query head of its group, token]: every product below is one matrix a kv head.
-    by_head = queries.reshape(count, kv_heads, group, head_dim).transpose(1, 2, 0, 3)
-    scaled = np.multiply(by_head, np.float32(shape.scale), order="C")
+    scaled = np.multiply(heads.transpose(1, 2, 0, 3), np.float32(scale), order="C")
     stacked = scaled.reshape(kv_heads, group * count, head_dim)
     scores = np.matmul(stacked, keys.transpose(0, 2, 1))
     if count > 1:
@@ -163,13 +183,12 @@ def _attend_tile(
     total = _exponentiate(scores)
     weighted = np.matmul(scores, values)
     weighted /= total
-    results = out.reshape(count, kv_heads, group, head_dim)
     results[...] = weighted.reshape(kv_heads, group, count, head_dim).transpose(2, 0, 1, 3)
 
 
 def _exponentiate(scores: FloatArray) -> FloatArray:
     """Turn scores into unnormalised probabilities in place; returns their sums, last axis kept."""
-    scores -= np.maximum.reduce(scores, axis=-1, keepdims=True)
-    np.exp(scores, out=scores)
+    np.subtract(scores, np.maximum.reduce(scores, axis=-1, keepdims=True), scores)
+    np.exp(scores, scores)
     total: FloatArray = np.add.reduce(scores, axis=-1, keepdims=True)
     return total

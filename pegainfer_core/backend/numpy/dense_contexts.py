@@ -43,6 +43,18 @@ class DenseContext:
     length: int
     step: int
 
+    def append(self, row: RowSpan, values: FloatArray, layer: int) -> None:
+        """Take over this step's tokens of one layer, if the copy holds all before them.
+
+        Args:
+            row: The row.
+            values: [n, 2, kv_heads, head_dim] as the pages are about to hold them.
+            layer: Index in the pages.
+        """
+        start = row.context - len(values)
+        if self.length == start:
+            self.values[layer, :, :, start : row.context] = values.transpose(1, 2, 0, 3)
+
 
 class DenseContexts:
     """The copies of one KV pool, by the row's slot in per-request tables.
@@ -92,27 +104,32 @@ class DenseContexts:
         self._written[slot_pages] = self._step
         return found
 
-    def extend(self, context: DenseContext, row: RowSpan, layer: int) -> FloatArray:
-        """Bring one layer of a copy up to date from the pages, this step's tokens included.
+    def extend(
+        self, context: DenseContext, row: RowSpan, layer: int
+    ) -> tuple[FloatArray, FloatArray]:
+        """Bring one layer of a copy up to date from the pages, unless `append` did it.
 
         Layers come in order: the last one completes the step for this copy.
 
         Returns:
-            Keys and values, [2, kv_heads, context, head_dim].
+            Keys and values, each [kv_heads, context, head_dim].
         """
-        copy, size = context.values[layer], self._layout.page_tokens
-        position = context.length
+        copy = context.values[layer]
+        if context.length < row.context - (row.end - row.first):
+            self._read_pages(context.length, row, layer, copy)
+        if layer == self._layout.num_layers - 1:
+            context.length = row.context
+        return copy[0, :, : row.context], copy[1, :, : row.context]
+
+    def _read_pages(self, position: int, row: RowSpan, layer: int, copy: FloatArray) -> None:
+        size = self._layout.page_tokens
         while position < row.context:
             offset = position % size
             end = min(position - offset + size, row.context)
-            page = self._stored[row.pages[position // size], layer]
-            tokens = page[:, offset : offset + end - position]
+            tokens = self._stored[row.pages[position // size], layer]
+            tokens = tokens[:, offset : offset + end - position]
             widen(tokens.swapaxes(1, 2), copy[:, :, position:end])
             position = end
-        if layer == self._layout.num_layers - 1:
-            context.length = row.context
-        extended: FloatArray = copy[:, :, : row.context]
-        return extended
 
     def _find(self, row: RowSpan) -> DenseContext | None:
         if row.slot < 0:

@@ -1,4 +1,4 @@
-"""The primitive ops on NumPy. The wide ops are the base class's compositions of these."""
+"""The primitive ops on NumPy: from tensors to arrays. The wide ops are the base class's."""
 
 from __future__ import annotations
 
@@ -6,15 +6,18 @@ from typing import TYPE_CHECKING, Final, cast
 
 import numpy as np
 
-from pegainfer_core.backend.numpy.arrays import floats, round_to
-from pegainfer_core.backend.numpy.attention import attend_rows, write_kv
+from pegainfer_core.backend.dtype import DType
+from pegainfer_core.backend.numpy import kernels
+from pegainfer_core.backend.numpy.arrays import floats
+from pegainfer_core.backend.numpy.attention import Queries, attend_rows, bind_queries, write_kv
+from pegainfer_core.backend.numpy.bindings import Bindings
 from pegainfer_core.backend.numpy.numpy_batch import NumpyBatch
+from pegainfer_core.backend.numpy.numpy_kv_pool import NumpyKvPool
 from pegainfer_core.backend.ops import Ops
 
 if TYPE_CHECKING:
     from pegainfer_core.backend.batch import Batch
     from pegainfer_core.backend.decoder import AttentionShape
-    from pegainfer_core.backend.dtype import DType
     from pegainfer_core.backend.kv_pool import KvPool
     from pegainfer_core.backend.numpy.arrays import FloatArray
     from pegainfer_core.backend.rope import RopeTable
@@ -22,11 +25,21 @@ if TYPE_CHECKING:
     from pegainfer_core.backend.workspace import Workspace
 
 _MAX_BY_VECTOR: Final = 4
-"""Up to this many rows are multiplied one by one."""
+"""Up to this many rows are multiplied one by one: a product with a vector reads the matrix at the
+speed of memory, one with a few rows repacks it first, which takes as long as four such readings."""
 
 
 class NumpyOps(Ops):
     """Reference and CPU backend: every other backend's ops are compared with these."""
+
+    def __init__(self) -> None:
+        self._products: Bindings[kernels.Product] = Bindings()
+        self._norms: Bindings[kernels.Norm] = Bindings()
+        self._turns: Bindings[kernels.Turn] = Bindings()
+        self._gates: Bindings[kernels.Gate] = Bindings()
+        self._sums: Bindings[kernels.Sum] = Bindings()
+        self._keys: Bindings[FloatArray] = Bindings()
+        self._queries: Bindings[Queries] = Bindings()
 
     def embed(self, batch: Batch, table: Tensor, hidden: Tensor) -> None:
         """See `Ops.embed`."""
@@ -42,45 +55,66 @@ class NumpyOps(Ops):
 
     def rms_norm(self, count: int, x: Tensor, weight: Tensor, eps: float, out: Tensor) -> None:
         """See `Ops.rms_norm`."""
-        _normalise(floats(x)[:count], floats(weight), eps, floats(out)[:count], out.dtype)
+        key = (x, out)
+        norm = self._norms.get(count, key)
+        if norm is None:
+            norm = kernels.bind_norm(floats(x)[:count], floats(out)[:count])
+            self._norms.keep(count, key, norm)
+        kernels.normalise(norm, floats(weight), eps, out.dtype is DType.BFLOAT16)
 
     def linear(self, count: int, x: Tensor, weight: Tensor, out: Tensor) -> None:
         """See `Ops.linear`."""
-        rows, matrix, result = floats(x)[:count], floats(weight), floats(out)[:count]
-        if count <= _MAX_BY_VECTOR:
-            # A product with a vector reads the matrix at the speed of memory; one with a few rows
-            # repacks it first, which takes as long as four such readings.
-            for row, row_result in zip(rows, result, strict=True):
-                np.dot(matrix, row, out=row_result)
-        else:
-            np.matmul(rows, matrix.T, out=result)
-        round_to(result, out.dtype)
+        rounds, matrix = out.dtype is DType.BFLOAT16, floats(weight)
+        if count > _MAX_BY_VECTOR:
+            product = kernels.bind_product(floats(x)[:count], floats(out)[:count])
+            kernels.multiply_matrix(product, matrix, rounds)
+            return
+        for index in range(count):
+            key = (x, out)
+            bound = self._products.get(count, key)
+            if bound is None:
+                bound = kernels.bind_product(floats(x)[index], floats(out)[index])
+                self._products.keep(count, key, bound)
+            kernels.multiply_vector(bound, matrix, rounds)
 
     def head_norm(self, count: int, x: Tensor, weight: Tensor, eps: float) -> None:
         """See `Ops.head_norm`."""
-        num_heads, head_dim = weight.shape
-        heads = floats(x)[:count, : num_heads * head_dim].reshape(count, num_heads, head_dim)
-        _normalise(heads, floats(weight), eps, heads, x.dtype)
+        key = (x, weight.shape)
+        norm = self._norms.get(count, key)
+        if norm is None:
+            num_heads, head_dim = weight.shape
+            columns = floats(x)[:count, : num_heads * head_dim]
+            heads = columns.reshape(count, num_heads, head_dim)
+            norm = kernels.bind_norm(heads, heads)
+            self._norms.keep(count, key, norm)
+        kernels.normalise(norm, floats(weight), eps, x.dtype is DType.BFLOAT16)
 
     def rope(
         self, batch: Batch, x: Tensor, num_heads: int, head_dim: int, table: RopeTable
     ) -> None:
         """See `Ops.rope`."""
-        count, half = batch.num_tokens, table.cos.width
+        count, key = batch.num_tokens, (x, num_heads, table)
+        heads = self._turns.get(count, key)
+        if heads is None:
+            half = table.cos.width
+            columns = floats(x)[:count, : num_heads * head_dim]
+            turned = columns.reshape(count, num_heads, head_dim)[..., : 2 * half]
+            heads = kernels.bind_turn(turned.reshape(count, num_heads, 2, half))
+            self._turns.keep(count, key, heads)
         cos, sin = cast(NumpyBatch, batch).turns(table)
-        heads = floats(x)[:count, : num_heads * head_dim].reshape(count, num_heads, head_dim)
-        halves = heads[..., : 2 * half].reshape(count, num_heads, 2, half)
-        swapped = halves[:, :, ::-1] * sin
-        halves *= cos
-        halves += swapped
-        round_to(halves, x.dtype)
+        kernels.turn(heads, cos, sin, x.dtype is DType.BFLOAT16)
 
     def kv_write(
         self, batch: Batch, qkv: Tensor, shape: AttentionShape, kv: KvPool, layer: int
     ) -> None:
         """See `Ops.kv_write`."""
-        values = floats(qkv)[: batch.num_tokens, shape.query_width : shape.qkv_width]
-        write_kv(cast(NumpyBatch, batch), values, kv, layer)
+        count, key = batch.num_tokens, (qkv, shape)
+        values = self._keys.get(count, key)
+        if values is None:
+            columns = floats(qkv)[:count, shape.query_width : shape.qkv_width]
+            values = columns.reshape(count, 2, shape.num_kv_heads, shape.head_dim)
+            self._keys.keep(count, key, values)
+        write_kv(cast(NumpyBatch, batch), values, cast(NumpyKvPool, kv), layer)
 
     def paged_attention(
         self,
@@ -93,29 +127,37 @@ class NumpyOps(Ops):
         workspace: Workspace,
     ) -> None:
         """See `Ops.paged_attention`."""
-        result = floats(attended)[: batch.num_tokens]
-        queries = floats(qkv)[: batch.num_tokens, : shape.query_width]
-        attend_rows(cast(NumpyBatch, batch), queries, shape, kv, layer, result, workspace)
-        round_to(result, attended.dtype)
+        count, key = batch.num_tokens, (qkv, shape, attended)
+        queries = self._queries.get(count, key)
+        if queries is None:
+            columns = floats(qkv)[:count, : shape.query_width]
+            queries = bind_queries(columns, floats(attended)[:count], shape)
+            self._queries.keep(count, key, queries)
+        pool = cast(NumpyKvPool, kv)
+        attend_rows(cast(NumpyBatch, batch), queries, shape, pool, layer, workspace)
+        if attended.dtype is DType.BFLOAT16:
+            kernels.round_bfloat16(queries.out, queries.scratch)
 
     def silu_mul(self, count: int, gate_up: Tensor, out: Tensor) -> None:
         """See `Ops.silu_mul`."""
-        both, result = floats(gate_up)[:count], floats(out)[:count]
-        gate, up = both[:, : out.width], both[:, out.width :]
-        np.negative(gate, out=result)
-        with np.errstate(over="ignore"):  # exp of a large -gate is inf: silu is then -0.
-            np.exp(result, out=result)
-        result += 1
-        np.divide(gate, result, out=result)
-        round_to(result, out.dtype)
-        result *= up
-        round_to(result, out.dtype)
+        key = (gate_up, out)
+        gate = self._gates.get(count, key)
+        if gate is None:
+            both = floats(gate_up)[:count]
+            gate = kernels.bind_gate(
+                both[:, : out.width], both[:, out.width :], floats(out)[:count]
+            )
+            self._gates.keep(count, key, gate)
+        kernels.silu_multiply(gate, out.dtype is DType.BFLOAT16)
 
     def add(self, count: int, x: Tensor, out: Tensor) -> None:
         """See `Ops.add`."""
-        result = floats(out)[:count]
-        result += floats(x)[:count]
-        round_to(result, out.dtype)
+        key = (x, out)
+        arrays = self._sums.get(count, key)
+        if arrays is None:
+            arrays = kernels.bind_sum(floats(x)[:count], floats(out)[:count])
+            self._sums.keep(count, key, arrays)
+        kernels.accumulate(arrays, out.dtype is DType.BFLOAT16)
 
     def argmax(self, count: int, logits: Tensor, best: Tensor, workspace: Workspace) -> None:
         """See `Ops.argmax`."""
@@ -123,15 +165,3 @@ class NumpyOps(Ops):
         index = values.argmax(axis=1)
         result[:, 0] = np.take_along_axis(values, index[:, None], axis=1)[:, 0]
         result[:, 1] = index
-
-
-def _normalise(
-    x: FloatArray, weight: FloatArray, eps: float, out: FloatArray, dtype: DType
-) -> None:
-    scale = np.vecdot(x, x)
-    scale *= np.float32(1.0 / x.shape[-1])
-    scale += np.float32(eps)
-    np.divide(x, np.sqrt(scale, out=scale)[..., None], out=out)
-    round_to(out, dtype)
-    out *= weight
-    round_to(out, dtype)

@@ -1,0 +1,184 @@
+"""The arithmetic of the ops, on arrays that are already cut to size. Knows no tensor and no step.
+
+A decode step streams all weights through the caches, so that whatever runs between two products
+starts cold: there calls and the objects they touch count, and the arithmetic hardly does. So every
+kernel takes its activations as a tuple that can be made once and used in every layer and step,
+scratch included.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from pegainfer_core.backend.numpy.arrays import FloatArray
+
+# 0-d arrays: NumPy makes one of a Python or NumPy scalar on every call.
+_SPLITTER: Final = np.array(2**16 + 1, np.float32)
+_MAX_EXPONENT: Final = np.array(88, np.float32)
+_ONE: Final = np.array(1, np.float32)
+
+_CHUNK_VALUES: Final = 1 << 16
+
+
+class Product(NamedTuple):
+    """Rows [n, k] that a matrix [m, k] turns into `out` [n, m]; 1-D for a single row."""
+
+    rows: FloatArray
+    out: FloatArray
+    scratch: FloatArray
+
+
+class Norm(NamedTuple):
+    """Vectors along the last axis of `x`; `out` may be `x` itself."""
+
+    x: FloatArray
+    out: FloatArray
+    scratch: FloatArray
+    scale: FloatArray
+    scale_column: FloatArray
+    inverse_width: FloatArray
+
+
+class Turn(NamedTuple):
+    """Heads as halves [..., 2, half], turned in place; `swapped` views them the other way round."""
+
+    halves: FloatArray
+    swapped: FloatArray
+    scratch: FloatArray
+
+
+class Gate(NamedTuple):
+    """Gate and up of an MLP, of the shape of `out`."""
+
+    gate: FloatArray
+    up: FloatArray
+    out: FloatArray
+    scratch: FloatArray
+
+
+class Sum(NamedTuple):
+    """`x` is added to `out`."""
+
+    x: FloatArray
+    out: FloatArray
+    scratch: FloatArray
+
+
+def bind_product(rows: FloatArray, out: FloatArray) -> Product:
+    """With scratch of its own."""
+    return Product(rows, out, np.empty(out.shape, np.float32))
+
+
+def bind_norm(x: FloatArray, out: FloatArray) -> Norm:
+    """With scratch of its own."""
+    scale = np.empty(x.shape[:-1], np.float32)
+    inverse_width = np.array(1.0 / x.shape[-1], np.float32)
+    scratch = np.empty(out.shape, np.float32)
+    return Norm(x, out, scratch, scale, scale[..., None], inverse_width)
+
+
+def bind_turn(halves: FloatArray) -> Turn:
+    """With scratch of its own."""
+    return Turn(halves, halves[..., ::-1, :], np.empty(halves.shape, np.float32))
+
+
+def bind_gate(gate: FloatArray, up: FloatArray, out: FloatArray) -> Gate:
+    """With scratch of its own."""
+    return Gate(gate, up, out, np.empty(out.shape, np.float32))
+
+
+def bind_sum(x: FloatArray, out: FloatArray) -> Sum:
+    """With scratch of its own."""
+    return Sum(x, out, np.empty(out.shape, np.float32))
+
+
+def multiply_vector(product: Product, matrix: FloatArray, rounds: bool) -> None:
+    """One row. Reads the matrix once, in the order of memory, at its speed."""
+    row, out, scratch = product
+    np.dot(matrix, row, out)
+    if rounds:
+        round_bfloat16(out, scratch)
+
+
+def multiply_matrix(product: Product, matrix: FloatArray, rounds: bool) -> None:
+    """Any number of rows."""
+    rows, out, scratch = product
+    np.matmul(rows, matrix.T, out)
+    if rounds:
+        round_bfloat16(out, scratch)
+
+
+def normalise(norm: Norm, weight: FloatArray, eps: float, rounds: bool) -> None:
+    """RMS norm, rounded before and after the multiplication with the weight."""
+    x, out, scratch, scale, scale_column, inverse_width = norm
+    np.vecdot(x, x, scale)
+    np.multiply(scale, inverse_width, scale)
+    np.add(scale, eps, scale)
+    np.sqrt(scale, scale)
+    np.divide(x, scale_column, out)
+    if rounds:
+        round_bfloat16(out, scratch)
+    np.multiply(out, weight, out)
+    if rounds:
+        round_bfloat16(out, scratch)
+
+
+def turn(heads: Turn, cos: FloatArray, sin: FloatArray, rounds: bool) -> None:
+    """Each x becomes x * cos + (x with its halves swapped) * sin; sin is negative for the first."""
+    halves, swapped, scratch = heads
+    np.multiply(swapped, sin, scratch)
+    np.multiply(halves, cos, halves)
+    np.add(halves, scratch, halves)
+    if rounds:
+        round_bfloat16(halves, scratch)
+
+
+def silu_multiply(arrays: Gate, rounds: bool) -> None:
+    """Compute gate / (1 + exp(-gate)), rounded, times up, rounded."""
+    gate, up, out, scratch = arrays
+    np.negative(gate, out)
+    # Where exp would overflow, silu is zero to all digits.
+    np.minimum(out, _MAX_EXPONENT, out=out)
+    np.exp(out, out)
+    np.add(out, _ONE, out)
+    np.divide(gate, out, out)
+    if rounds:
+        round_bfloat16(out, scratch)
+    np.multiply(out, up, out)
+    if rounds:
+        round_bfloat16(out, scratch)
+
+
+def accumulate(arrays: Sum, rounds: bool) -> None:
+    """Add and round."""
+    x, out, scratch = arrays
+    np.add(out, x, out)
+    if rounds:
+        round_bfloat16(out, scratch)
+
+
+def round_bfloat16(values: FloatArray, scratch: FloatArray) -> None:
+    """Round in place to values that bfloat16 holds, ties to even.
+
+    Args:
+        values: Any strides. Magnitudes below 2^111; larger ones come out as not-a-number.
+        scratch: Of the same shape.
+    """
+    # Dekker's splitting at bit 16: what the first product loses to rounding is just the low half.
+    # Three passes in place of five on the bits; a test goes through every significand.
+    if values.size <= _CHUNK_VALUES:
+        np.multiply(values, _SPLITTER, scratch)
+        np.subtract(values, scratch, values)
+        np.add(values, scratch, values)
+        return
+    # Chunks that stay in a core's cache: three passes then cost little more than one.
+    step = max(_CHUNK_VALUES * len(values) // values.size, 1)
+    for start in range(0, len(values), step):
+        part, part_scratch = values[start : start + step], scratch[:step]
+        part_scratch = part_scratch[: len(part)]
+        np.multiply(part, _SPLITTER, part_scratch)
+        np.subtract(part, part_scratch, part)
+        np.add(part, part_scratch, part)
