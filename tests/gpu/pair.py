@@ -9,7 +9,6 @@ import numpy as np
 
 from pegainfer_core.backend import AttentionShape, DType, KvLayout, NumpyBackend, StepMetadata
 from pegainfer_core.backend.cuda.arrays import address
-from pegainfer_core.backend.cuda.device import host_address
 from pegainfer_core.backend.numpy.arrays import stored_pages
 from pegainfer_core.weights import round_floats
 
@@ -144,6 +143,8 @@ class Step:
         return backend.kv_pool(self.layout, num_pages)
 
     def _fill(self) -> None:
+        from pegainfer_core.backend.cuda.device import host_address  # needs CuPy
+
         stored = stored_pages(self.pools[0])
         values = self.pair.values(*stored.shape)
         stored[...] = (
