@@ -66,13 +66,18 @@ def test_a_good_chat_passes(tokenizer, known):
         ("chat", chat(GOOD, "length"), "not 'stop'"),
         ("chat", chat(""), "only 0 words"),
         ("chat", chat("it is so; " * 40), "distinct 4-grams"),
-        ("completion", chat(GOOD), "tokens"),
+        ("completion", chat("It is so."), "tokens"),
     ],
 )
 def test_each_fault_is_named_and_fails_the_check(tokenizer, known, kind, generation, fault):
     judged = judge(kind, generation, tokenizer, known)
     assert any(fault in found for found in judged.faults)
     assert not report([judged])[1]
+
+
+def test_completions_that_mostly_end_early_fail_the_check(tokenizer, known):
+    judged = judge("completion", chat(GOOD), tokenizer, known)
+    assert judged.faults == [] and not report([judged])[1]
 
 
 def test_invented_words_fail_the_check(tokenizer, known):

@@ -19,8 +19,9 @@ if TYPE_CHECKING:
     from samples.generation import Generation, Generator
 
 COMPLETION_TOKENS = 128
-# A passage may end by itself, but not after a sentence.
-MIN_COMPLETION_TOKENS = 64
+# A passage may end by itself, but not at once, and most of them must not.
+MIN_COMPLETION_TOKENS = 16
+MIN_COMPLETION_SHARE = 2 / 3
 CHAT_TOKENS = 256
 MIN_DISTINCT_SHARE = 0.60
 MIN_KNOWN_WORD_SHARE = 0.95
@@ -93,26 +94,34 @@ def known_word_share(judgements: Sequence[Judgement]) -> float:
     return sum(judgement.num_known_words for judgement in judgements) / max(1, total)
 
 
+def completion_share(judgements: Sequence[Judgement]) -> float:
+    """Share of the tokens that the completions could have that they have."""
+    lengths = [judged.num_tokens for judged in judgements if judged.kind == "completion"]
+    return sum(lengths) / (COMPLETION_TOKENS * len(lengths)) if lengths else 1.0
+
+
+def _described(judged: Judgement) -> list[str]:
+    generation = judged.generation
+    return [
+        f"[{judged.kind}] {generation.prompt}",
+        f"    {generation.text.strip()!r}",
+        f"    {judged.num_tokens} tokens, ends with {generation.finish_reason!r}, "
+        f"{judged.distinct_share:.0%} distinct {_NGRAM}-grams, "
+        f"{judged.num_known_words}/{judged.num_words} words known",
+        *(f"    FAULT: {fault}" for fault in judged.faults),
+    ]
+
+
 def report(judgements: Sequence[Judgement]) -> tuple[str, bool]:
     """Write every text with its figures, and whether all of it passes."""
-    lines: list[str] = []
-    num_faulty = 0
-    for judged in judgements:
-        generation = judged.generation
-        lines.append(f"[{judged.kind}] {generation.prompt}")
-        lines.append(f"    {generation.text.strip()!r}")
-        lines.append(
-            f"    {judged.num_tokens} tokens, ends with {generation.finish_reason!r}, "
-            f"{judged.distinct_share:.0%} distinct {_NGRAM}-grams, "
-            f"{judged.num_known_words}/{judged.num_words} words known"
-        )
-        lines += [f"    FAULT: {fault}" for fault in judged.faults]
-        num_faulty += bool(judged.faults)
-    share = known_word_share(judgements)
-    passed = num_faulty == 0 and share >= MIN_KNOWN_WORD_SHARE
+    lines = [line for judged in judgements for line in _described(judged)]
+    num_faulty = sum(bool(judged.faults) for judged in judgements)
+    words, length = known_word_share(judgements), completion_share(judgements)
+    passed = num_faulty == 0 and words >= MIN_KNOWN_WORD_SHARE and length >= MIN_COMPLETION_SHARE
     lines.append(
         f"{len(judgements) - num_faulty} of {len(judgements)} texts without fault, "
-        f"{share:.1%} of words known (at least {MIN_KNOWN_WORD_SHARE:.0%} needed): "
+        f"{words:.1%} of words known (at least {MIN_KNOWN_WORD_SHARE:.0%} needed), "
+        f"completions {length:.0%} of full length (at least {MIN_COMPLETION_SHARE:.0%} needed): "
         f"{'PASS' if passed else 'FAIL'}"
     )
     return "\n".join(lines), passed
