@@ -5,6 +5,7 @@ from __future__ import annotations
 import queue
 from typing import TYPE_CHECKING
 
+import msgspec
 import pytest
 from pegainfer_qwen3.config import plan_qwen3
 from pegainfer_qwen3.engine import launch
@@ -87,4 +88,10 @@ def test_a_broken_checkpoint_ends_the_launch(tmp_path: Path, checkpoints: Checkp
     (tmp_path / "config.json").write_text((checkpoints["gqa1"] / "config.json").read_text())
     context = launch_context(tmp_path)
     with pytest.raises(ConfigError, match="no safetensors file"):
+        launch(context, plan_qwen3(context))
+
+
+def test_an_impossible_number_of_threads_ends_the_launch(checkpoints: Checkpoints) -> None:
+    context = msgspec.structs.replace(launch_context(checkpoints["gqa1"]), threads=0)
+    with pytest.raises(ConfigError, match="threads is 0"):
         launch(context, plan_qwen3(context))
