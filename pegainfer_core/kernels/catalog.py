@@ -61,7 +61,7 @@ def decoder_specs(sizes: DecoderSizes, arch: Arch) -> list[KernelSpec]:
     query_width = sizes.num_heads * head_dim
     specs = [
         take_rows(element, sizes.hidden),
-        rms_norm(element, sizes.hidden, overlaps=overlaps),
+        rms_norm(element, sizes.hidden, overlaps=False),
         silu_mul(element, sizes.intermediate),
         prepare_heads(element, head_dim, head_dim // 2, page, norm=True, rope=True, write=True),
         attend_items(element, head_dim, page, group),
@@ -72,6 +72,8 @@ def decoder_specs(sizes: DecoderSizes, arch: Arch) -> list[KernelSpec]:
         fill_quantiles(element),
         decode_attention(element, head_dim, head_dim // 2, page, group, overlaps=overlaps),
     ]
+    if overlaps:
+        specs.append(rms_norm(element, sizes.hidden, overlaps=True))
     for rows in GEMV_ROWS:
         if takes_gemv(sizes.hidden):
             specs.append(gemv(element, sizes.hidden, rows, overlaps=overlaps))
@@ -235,6 +237,7 @@ def decode_attention(
             ("HEAD_DIM", head_dim),
             ("HALF", half),
             ("BLOCK_D", max(_power_of_two(head_dim), 16)),
+            ("BLOCK_H", _power_of_two(group)),
             ("BLOCK_G", max(_power_of_two(group), 16)),
             ("BLOCK_N", DECODE_BLOCK if fast else 32),
             ("PAGE", page_tokens),

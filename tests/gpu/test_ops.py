@@ -30,7 +30,7 @@ DTYPES = (DType.FLOAT32, DType.BFLOAT16)
 MIXED = ((1, 1), (16, 1), (17, 1), (700, 1), (5, 5), (130, 37), (16, 16), (300, 300), (129, 128))
 DECODING = ((1, 1), (33, 1), (2048, 1), (64, 1), (640, 1))
 MANY = tuple((1 + 37 * i, 1) for i in range(40))
-MOST = tuple((1 + 3 * i, 1) for i in range(64)) + ((9, 1),)
+MOST = (*((1 + 3 * i, 1) for i in range(64)), (9, 1))
 ROOM = 640
 SHAPES = {
     "group 1": (3, 3, 16, 16),

@@ -135,8 +135,11 @@ class CudaOps(Ops):
 
     def rms_norm(self, count: int, x: Tensor, weight: Tensor, eps: float, out: Tensor) -> None:
         """See `Ops.rms_norm`."""
+        # Measured: ahead of our own product, whose weights are on their way by then, an early start
+        # costs 4 us a layer; ahead of the library's it saves 1.
+        overlaps = self._overlaps and count > self.max_gemv_rows
         self._launch(
-            catalog.rms_norm(element(x.dtype), x.width, overlaps=self._overlaps),
+            catalog.rms_norm(element(x.dtype), x.width, overlaps=overlaps),
             (count, 1),
             address(x),
             address(weight),

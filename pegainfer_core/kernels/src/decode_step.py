@@ -21,8 +21,8 @@ def _turn(values, others, lane, position, cos, sin, HALF: tl.constexpr):
 
 
 @triton.jit
-def _normed(values, root, scale, kind: tl.constexpr):
-    return ((values / root).to(kind).to(tl.float32) * scale).to(kind).to(tl.float32)
+def _normed(values, factor, scale, kind: tl.constexpr):
+    return ((values * factor).to(kind).to(tl.float32) * scale).to(kind).to(tl.float32)
 
 
 @triton.jit
@@ -52,6 +52,7 @@ def decode_attention(
     HEAD_DIM: tl.constexpr,
     HALF: tl.constexpr,
     BLOCK_D: tl.constexpr,
+    BLOCK_H: tl.constexpr,
     BLOCK_G: tl.constexpr,
     BLOCK_N: tl.constexpr,
     PAGE: tl.constexpr,
@@ -74,26 +75,34 @@ def decode_attention(
     end = tl.load(items + 3 * item + 2)
     table = page_table + tl.load(page_starts + row)
     position = tl.load(positions + row)
+    first_item = tl.load(row_items + row)
+    count = tl.load(row_items + row + 1) - first_item
     member = tl.arange(0, BLOCK_G)
+    # The few heads are prepared as they are, then repeated to fill up a tile of the tensor cores.
+    few = tl.arange(0, BLOCK_H)
     lane = tl.arange(0, BLOCK_D)
     inside = lane < HEAD_DIM
     partner = tl.where(lane < HALF, lane + HALF, tl.where(lane < 2 * HALF, lane - HALF, lane))
     heads = kv_head * group + member
     mask = (member < group)[:, None] & inside[None, :]
-    weight_at = norm + heads[:, None] * HEAD_DIM
-    own_scale = tl.load(weight_at + lane[None, :], mask=mask, other=0.0).to(tl.float32)
-    its_scale = tl.load(weight_at + partner[None, :], mask=mask, other=0.0).to(tl.float32)
+    few_mask = (few < group)[:, None] & inside[None, :]
+    weight_at = norm + (kv_head * group + few)[:, None] * HEAD_DIM
+    own_scale = tl.load(weight_at + lane[None, :], mask=few_mask, other=0.0).to(tl.float32)
+    its_scale = tl.load(weight_at + partner[None, :], mask=few_mask, other=0.0).to(tl.float32)
     if OVERLAP:
         gdc_launch_dependents()
         gdc_wait()
     row_at = qkv + row.to(tl.int64) * stride
-    query_at = row_at + heads[:, None] * HEAD_DIM
-    own = tl.load(query_at + lane[None, :], mask=mask, other=0.0).to(tl.float32)
-    its = tl.load(query_at + partner[None, :], mask=mask, other=0.0).to(tl.float32)
-    root = tl.sqrt_rn(tl.sum(own * own, axis=1) / HEAD_DIM + eps)[:, None]
-    own = _normed(own, root, own_scale, kind)
-    its = _normed(its, root, its_scale, kind)
+    query_at = row_at + (kv_head * group + few)[:, None] * HEAD_DIM
+    own = tl.load(query_at + lane[None, :], mask=few_mask, other=0.0).to(tl.float32)
+    its = tl.load(query_at + partner[None, :], mask=few_mask, other=0.0).to(tl.float32)
+    factor = tl.rsqrt(tl.sum(own * own, axis=1) / HEAD_DIM + eps)[:, None]
+    own = _normed(own, factor, own_scale, kind)
+    its = _normed(its, factor, its_scale, kind)
     query = _turn(own, its, lane[None, :], position, cos, sin, HALF).to(kind)
+    if BLOCK_H != BLOCK_G:
+        repeated = tl.broadcast_to(query[None, :, :], [BLOCK_G // BLOCK_H, BLOCK_H, BLOCK_D])
+        query = tl.reshape(repeated, [BLOCK_G, BLOCK_D])
     token_stride = num_kv_heads * HEAD_DIM
     plane = PAGE * token_stride
     if end == position + 1:
@@ -102,7 +111,7 @@ def decode_attention(
         key_scale = norm + (num_heads + kv_head) * HEAD_DIM
         key = tl.load(key_at + lane, mask=inside, other=0.0).to(tl.float32)
         mate = tl.load(key_at + partner, mask=inside, other=0.0).to(tl.float32)
-        length = tl.sqrt_rn(tl.sum(key * key, axis=0) / HEAD_DIM + eps)
+        length = tl.rsqrt(tl.sum(key * key, axis=0) / HEAD_DIM + eps)
         key = _normed(
             key, length, tl.load(key_scale + lane, mask=inside, other=0.0).to(tl.float32), kind
         )
@@ -138,8 +147,6 @@ def decode_attention(
         weighted = weighted * shrink[:, None]
         weighted = tl.dot(weights.to(kind), values, weighted, input_precision="ieee")
         best = new_best
-    first_item = tl.load(row_items + row)
-    count = tl.load(row_items + row + 1) - first_item
     out_at = (row.to(tl.int64) * num_heads + heads)[:, None] * HEAD_DIM + lane[None, :]
     if count == 1:
         tl.store(out + out_at, (weighted / total[:, None]).to(kind), mask=mask)
@@ -159,7 +166,7 @@ def decode_attention(
     best = tl.full([BLOCK_G], float("-inf"), tl.float32)
     total = tl.zeros([BLOCK_G], tl.float32)
     weighted = tl.zeros([BLOCK_G, BLOCK_D], tl.float32)
-    for other in tl.range(first_item, first_item + count, loop_unroll_factor=8):
+    for other in tl.range(first_item, first_item + count, loop_unroll_factor=4):
         from_at = other.to(tl.int64) * num_heads + heads
         its_best = tl.load(
             partial_stats + 2 * from_at, mask=of_group, other=0.0, cache_modifier=".cg"
