@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).resolve().parents[1]
 READY_TIMEOUT_S = 120.0
-COMPLETION_PROMPT = "The people of the United States"
-CHAT_PROMPT = "What did the captain say to his men?"
+COMPLETION_PROMPT = "The state of the Union is"
+CHAT_PROMPT = "The American people want peace."
 
 
 def main() -> int:
@@ -89,7 +89,7 @@ def show_curl(url: str, body: dict[str, object]) -> None:
 
 def show_completion(url: str) -> None:
     """One completion, answered whole."""
-    body: dict[str, object] = {"prompt": COMPLETION_PROMPT, "max_tokens": 48, "temperature": 0}
+    body: dict[str, object] = {"prompt": COMPLETION_PROMPT, "max_tokens": 64, "temperature": 0}
     show_curl(f"{url}/v1/completions", body)
     with urllib.request.urlopen(post(f"{url}/v1/completions", body)) as response:
         answer = json.load(response)
