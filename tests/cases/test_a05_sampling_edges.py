@@ -10,7 +10,7 @@ import json
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from msgspec.structs import fields
 from pegainfer_server.protocol.chat import ChatRequest
@@ -192,18 +192,21 @@ RAW = st.recursive(
 DEEP = st.integers(50, 3000).map(lambda depth: "[" * depth + "]" * depth)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(
+    max_examples=150,
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],  # One probe for all.
+)
 @given(
     st.sampled_from([COMPLETIONS, CHAT, "/tokenize"]),
     st.dictionaries(st.sampled_from(FIELDS), RAW | DEEP, min_size=1, max_size=3),
 )
-def test_no_body_is_our_fault(shared: HttpServer, path: str, more: dict[str, str]) -> None:
+def test_no_body_is_our_fault(server: HttpServer, path: str, more: dict[str, str]) -> None:
     """Whatever the fields hold: an answer or a refusal, and never an internal error."""
     start = {"prompt": '"@"'} if path == COMPLETIONS else {"messages": json.dumps(MESSAGES)}
     body = start | {"max_tokens": "1"} | more
     raw = "{" + ",".join(f'"{name}":{value}' for name, value in body.items()) + "}"
-    with shared.unharmed():
-        response = shared.post(path, raw.encode())
+    response = server.post(path, raw.encode())
     assert response.status_code in (200, 400, 404), response.text[:500]
     assert b"internal_error" not in response.content
 

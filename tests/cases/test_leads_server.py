@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import concurrent.futures
-from collections.abc import Iterator
 from pathlib import Path
 
 import httpx
 import pytest
 
 from pegainfer_core.testing.tiny import row, script, table_model
-from tests.cases.conftest import BARE_TEMPLATE
+from tests.cases.conftest import BARE_TEMPLATE, Serve
 from tests.cases.http_server import (
     CHAT,
     COMPLETIONS,
@@ -18,32 +17,20 @@ from tests.cases.http_server import (
     JsonObject,
     decode_events,
 )
-from tests.cases.serve_process import ServeProcess, serve_process
+from tests.cases.serve_process import serve_process
 
 DEFAULTS = {"temperature": 0.7, "top_k": 1, "top_p": 0.9, "repetition_penalty": 1.05}
 BOMB = "{% for i in range(1000000000) %}x{% endfor %}"
 
 
 @pytest.fixture(scope="module")
-def started(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServeProcess]:
-    """A server process; its checkpoint brings sampling defaults."""
-    base = tmp_path_factory.mktemp("leads")
+def shared(serve: Serve, tmp_path_factory: pytest.TempPathFactory) -> HttpServer:
+    """A checkpoint that brings sampling defaults."""
     table = script("a", ["bcdefgh", 256]) | script("A", ["A"]) | script("B", ["B"])
     table[ord("@")] = row({"x": 2.0, "y": 1.8, "z": 1.6}, others=-40)
-    folder = table_model(base / "m", table, chat_template=BARE_TEMPLATE, generation_config=DEFAULTS)
-    flags = ["--served-model-name", "m", "--sampling-defaults", '{"top_p": 0.8}']
-    with serve_process(folder, *flags, log=base / "log") as process:
-        process.wait_ready()
-        yield process
-        process.terminate()
-        assert process.wait_exit(20) == 0
-
-
-@pytest.fixture(scope="module")
-def shared(started: ServeProcess) -> Iterator[HttpServer]:
-    server = HttpServer(started.url)
-    yield server
-    server.close()
+    folder = tmp_path_factory.mktemp("leads") / "m"
+    table_model(folder, table, chat_template=BARE_TEMPLATE, generation_config=DEFAULTS)
+    return serve(folder, settings={"sampling_flags": {"top_p": 0.8}})
 
 
 # Two live requests with one id that their client chose: internal ids are unique.
@@ -125,13 +112,19 @@ def test_a_streamed_echo(server: HttpServer, fields: JsonObject) -> None:
 # Sampling defaults of the checkpoint are applied, and said.
 
 
-def test_defaults_are_said_at_start(started: ServeProcess, server: HttpServer) -> None:
+def test_defaults_are_said_at_start(tmp_path: Path) -> None:
+    """By the server as it starts; a flag goes before the checkpoint."""
+    folder = table_model(tmp_path / "m", {}, generation_config=DEFAULTS)
+    flags = ["--sampling-defaults", '{"top_p": 0.8}']
     effective = {**DEFAULTS, "top_p": 0.8}
-    line = next(line for line in started.output().splitlines() if "sampling" in line)
-    for name, value in effective.items():
-        assert f"{name} {value}" in line
-    (card,) = server.get("/v1/models").json()["data"]
-    assert card["default_sampling_params"] == effective
+    with serve_process(folder, *flags, "--in-process", log=tmp_path / "log") as started:
+        server = started.wait_ready()
+        started.wait_for(lambda: "sampling" in started.output())
+        line = next(line for line in started.output().splitlines() if "sampling" in line)
+        for name, value in effective.items():
+            assert f"{name} {value}" in line
+        (card,) = server.get("/v1/models").json()["data"]
+        assert card["default_sampling_params"] == effective
 
 
 def test_defaults_yield_to_what_a_request_says(server: HttpServer) -> None:
@@ -169,8 +162,3 @@ def test_the_last_words(
     assert (chat.text, chat.ending) == (text, ending)
     # Ours: a chat's finish chunk has an empty delta; a completion's has the last text.
     assert chat.chunks[-2]["choices"][0]["delta"] == {}
-
-
-def test_the_log_has_no_fault(started: ServeProcess, tmp_path: Path) -> None:
-    assert "Traceback" not in started.output()
-    assert "ERROR" not in started.output()

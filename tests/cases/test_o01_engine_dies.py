@@ -91,6 +91,7 @@ def test_the_engine_freezes(tmp_path: Path, echo: Path) -> None:
         with two_waiting(server) as asked:
             started.engine.send_signal(signal.SIGSTOP)
             check_end(server, asked, FREEZE_NOTICED_S, "no sign of life")
+        started.terminate()
         check_exit(started)
 
 

@@ -13,6 +13,8 @@ from pegainfer_server.listener import bind
 from pegainfer_core.cli.main import main
 from pegainfer_core.plugin import CommandFault
 from pegainfer_core.testing.tiny import edit_config, table_model, tiny_qwen3
+from pegainfer_core.weights import ConfigError
+from tests.cases.conftest import LoadLLM
 from tests.cases.http_server import COMPLETIONS, PROBE
 from tests.cases.serve_process import START_TIMEOUT_S, serve_process
 from tests.cases.slow_plugin import SlowModel
@@ -93,13 +95,9 @@ def test_weights_larger_than_the_memory(tmp_path: Path) -> None:
     assert "--model-path" in line
 
 
-def test_kv_pages_larger_than_the_memory(tmp_path: Path) -> None:
-    folder = table_model(tmp_path / "m", {})
-    with serve_process(folder, "--num-kv-pages", "1000000000", log=tmp_path / "log") as started:
-        assert started.wait_exit(START_TIMEOUT_S) == 2, started.output()
-        line = started.output().splitlines()[-1]
-    assert "Traceback" not in started.output()
-    assert "1000000000 KV pages need 1907.3 GiB" in line and "--num-kv-pages" in line
+def test_kv_pages_larger_than_the_memory(tmp_path: Path, load: LoadLLM) -> None:
+    with pytest.raises(ConfigError, match=r"1000000000 KV pages need 1907\.3 GiB.*--num-kv-pages"):
+        load(table_model(tmp_path / "m", {}), num_kv_pages=1_000_000_000)
 
 
 @pytest.mark.parametrize(
