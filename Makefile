@@ -7,6 +7,8 @@ HF_VENV ?= $(VENV)/hf
 GPU_EXTRA ?= cuda13
 # More words for pytest, such as ARGS="tests/kv -x".
 ARGS ?=
+# Test processes of the default suite; files stay together, as their fixtures are costly.
+JOBS ?= 2
 
 PROJECTS := pyproject.toml $(wildcard server/pyproject.toml plugins/*/pyproject.toml \
 	docs/examples/*/pyproject.toml)
@@ -28,7 +30,7 @@ demo: $(INSTALLED) ## serve the sample checkpoint, ask it twice, stop
 
 test: $(INSTALLED) ## the default tests: no GPU, no torch; then the cases left to later issues
 	@status=0; \
-	$(VENV)/bin/python -m pytest $(ARGS) || status=$$?; \
+	$(VENV)/bin/python -m pytest -n $(JOBS) --dist loadfile $(ARGS) || status=$$?; \
 	$(VENV)/bin/python tools/print_pending.py || status=1; \
 	exit $$status
 
