@@ -32,17 +32,17 @@ if TYPE_CHECKING:
     from pegainfer_core.backend import BackendName, KvLayout
     from pegainfer_core.contract import CoreOptions, LaunchContext
 
-_STEP_S: Final = 0.45
+_STEP_S: Final = 0.49
 """Time that the prompt tokens of one step may take, so that a step stays below half a second."""
 
 # Measured on two AVX2 cores: a matrix product repacks its weights, whatever the number of rows,
 # and then computes at the rate of a large product.
-_REPACK_S: Final = 0.4e-9
+_REPACK_S: Final = 0.5e-9
 """Seconds for each weight."""
-_FLOPS: Final = 120e9
+_FLOPS: Final = 80e9
 """Floating-point operations a second."""
 
-_MIN_PREFILL_TOKENS: Final = 16
+_MIN_PREFILL_TOKENS: Final = 8
 _CUDA_PREFILL_TOKENS: Final = 8192
 _MAX_PREFILL_TOKENS: Final = 2048
 
