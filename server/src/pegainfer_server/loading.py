@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from pegainfer_core.plugin import CommandFault
-from pegainfer_core.text import TextError
-from pegainfer_server.served_model import ModelText
+from pegainfer_core.text import ModelText, TextError
 
 if TYPE_CHECKING:
     from collections.abc import Callable

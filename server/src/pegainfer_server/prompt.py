@@ -15,8 +15,9 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from pegainfer_core.contract import RejectReason
+    from pegainfer_core.text import ModelText
     from pegainfer_server.protocol.message import Message
-    from pegainfer_server.served_model import ModelText, ServedModel
+    from pegainfer_server.served_model import ServedModel
 
 _THREAD_CHARS = 20_000
 _EFFORTS = ("none", "minimal", "low", "medium", "high", "xhigh", "max")

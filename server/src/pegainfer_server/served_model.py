@@ -2,68 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from pegainfer_core.text import (
-    ChatTemplate,
-    GenerationDefaults,
-    Tokenizer,
-    end_token_ids,
-)
 from pegainfer_server.api_error import model_not_found
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-    from pathlib import Path
+    from collections.abc import Mapping
 
     from pegainfer_core.contract import EngineInfo
     from pegainfer_core.engine import EngineClient
-    from pegainfer_core.text import TokenizerLoader
-
-
-@dataclass(frozen=True, kw_only=True)
-class ModelText:
-    """The text side of a checkpoint, loaded beside the engine.
-
-    Attributes:
-        tokenizer: Text to ids and back.
-        chat_template: Messages to text; may be empty.
-        generation: What generation_config.json says.
-        end_token_ids: Ids that end an answer.
-        template_defaults: The family's values for the template's variables.
-    """
-
-    tokenizer: Tokenizer
-    chat_template: ChatTemplate
-    generation: GenerationDefaults
-    end_token_ids: frozenset[int]
-    template_defaults: Mapping[str, object] = field(default_factory=dict)
-
-    @classmethod
-    def load(
-        cls,
-        model_dir: Path,
-        config: Mapping[str, object],
-        *,
-        generation_config: str = "auto",
-        template_defaults: Mapping[str, object] | None = None,
-        loaders: Sequence[TokenizerLoader] = (),
-    ) -> ModelText:
-        """Read a checkpoint's files; takes up to a second for a large vocabulary.
-
-        Raises:
-            TextError: A file is missing or unusable.
-        """
-        tokenizer = Tokenizer.from_dir(model_dir, loaders)
-        generation = GenerationDefaults.from_dir(model_dir, generation_config)
-        return cls(
-            tokenizer=tokenizer,
-            chat_template=ChatTemplate.from_dir(model_dir),
-            generation=generation,
-            end_token_ids=end_token_ids(config, generation, tokenizer),
-            template_defaults=dict(template_defaults or {}),
-        )
+    from pegainfer_core.text import ModelText, Tokenizer
 
 
 @dataclass(frozen=True, kw_only=True)

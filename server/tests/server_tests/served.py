@@ -16,13 +16,14 @@ import httpx
 import uvicorn
 import uvloop
 from pegainfer_server.app import create_app
-from pegainfer_server.served_model import ModelText, ServedModel
+from pegainfer_server.served_model import ServedModel
 from pegainfer_server.settings import ServerSettings
 from pegainfer_server.state import ServerState
 
 from pegainfer_core.engine import EngineClient
 from pegainfer_core.plugin import RequestRecord
 from pegainfer_core.testing.byte_tokenizer import byte_tokenizer
+from pegainfer_core.text import ModelText
 
 from .scripted_engine import Script, scripted_engine
 
