@@ -124,6 +124,10 @@ class Backend(ABC):
     def clear_pages(self, kv: KvPool) -> None:
         """Fill every page with zeros."""
 
+    def close(self) -> None:
+        """Release threads and what else outlives the last reference."""
+        return
+
     def workspace(self, max_tokens: int, max_context_tokens: int) -> Workspace:
         """A new arena of step buffers."""
         return Workspace(self.empty, max_tokens, max_context_tokens)

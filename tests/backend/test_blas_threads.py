@@ -9,15 +9,11 @@ from pegainfer_core.backend import NumpyBackend
 from pegainfer_core.weights import ConfigError
 
 _NUM_THREADS = """
-import ctypes, sys
+import sys
 from pegainfer_core.backend import NumpyBackend
-from pegainfer_core.backend.numpy.blas_threads import _loaded_libraries
+from pegainfer_core.backend.numpy.blas_threads import find_blas_threads
 NumpyBackend(int(sys.argv[1]))
-for path in _loaded_libraries():
-    for name in ("scipy_openblas_get_num_threads64_", "openblas_get_num_threads"):
-        getter = getattr(ctypes.CDLL(path), name, None)
-        if getter is not None:
-            print(getter())
+print(find_blas_threads().get())
 """
 
 
@@ -34,6 +30,6 @@ def test_no_thread_at_all_is_refused() -> None:
 
 
 def test_another_library_is_said_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pegainfer_core.backend.numpy.blas_threads._SETTERS", ("no_such_call",))
+    monkeypatch.setattr("pegainfer_core.backend.numpy.blas_threads._SPELLINGS", ())
     with pytest.raises(ConfigError, match="without OpenBLAS"):
         NumpyBackend(1)

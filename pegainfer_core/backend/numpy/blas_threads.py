@@ -1,4 +1,4 @@
-"""Sets how many threads NumPy's matrix products use, while the process runs.
+"""Reads and sets how many threads NumPy's matrix products use, while the process runs.
 
 NumPy has no call for it and reads the environment at import only, so the library it loaded is asked
 directly. Knows OpenBLAS under the names that NumPy's wheels and distributions give it.
@@ -12,15 +12,42 @@ from typing import Final
 
 from pegainfer_core.weights import ConfigError
 
-_SETTERS: Final = (
-    "scipy_openblas_set_num_threads64_",
-    "scipy_openblas_set_num_threads",
-    "openblas_set_num_threads64_",
-    "openblas_set_num_threads",
+#: Prefix and suffix of OpenBLAS's names.
+_SPELLINGS: Final = (
+    ("scipy_openblas_", "64_"),
+    ("scipy_openblas_", ""),
+    ("openblas_", "64_"),
+    ("openblas_", ""),
 )
 
 
-def set_blas_threads(num_threads: int) -> None:
+class BlasThreads:
+    """The thread count of a loaded OpenBLAS; one number for the whole process."""
+
+    def __init__(self, library: ctypes.CDLL, prefix: str, suffix: str) -> None:
+        self._get = getattr(library, f"{prefix}get_num_threads{suffix}")
+        self._set = getattr(library, f"{prefix}set_num_threads{suffix}")
+
+    def get(self) -> int:
+        """Threads that products use now."""
+        return int(self._get())
+
+    def set(self, num_threads: int) -> None:
+        """Use so many threads from now on."""
+        self._set(ctypes.c_int(num_threads))
+
+
+def find_blas_threads() -> BlasThreads | None:
+    """OpenBLAS as NumPy loaded it; None when NumPy was built on another library."""
+    for path in _loaded_libraries():
+        library = ctypes.CDLL(path)
+        for prefix, suffix in _SPELLINGS:
+            if hasattr(library, f"{prefix}set_num_threads{suffix}"):
+                return BlasThreads(library, prefix, suffix)
+    return None
+
+
+def set_blas_threads(blas: BlasThreads | None, num_threads: int) -> None:
     """Use so many threads from now on, in the whole process.
 
     Raises:
@@ -28,21 +55,20 @@ def set_blas_threads(num_threads: int) -> None:
     """
     if num_threads < 1:
         raise ConfigError(f"threads is {num_threads}; expected at least 1")
-    for path in _loaded_libraries():
-        library = ctypes.CDLL(path)
-        for name in _SETTERS:
-            setter = getattr(library, name, None)
-            if setter is not None:
-                setter(ctypes.c_int(num_threads))
-                return
-    raise ConfigError(
-        f"threads is {num_threads}, but NumPy here was built without OpenBLAS; leave it out, and "
-        "set the environment variable of its library, such as OMP_NUM_THREADS, before the start"
-    )
+    if blas is None:
+        raise ConfigError(
+            f"threads is {num_threads}, but NumPy here was built without OpenBLAS; leave it out, "
+            "and set the environment variable of its library, such as OMP_NUM_THREADS, before the "
+            "start"
+        )
+    blas.set(num_threads)
 
 
 def _loaded_libraries() -> list[str]:
     """Shared objects of this process that may be OpenBLAS."""
-    lines = Path("/proc/self/maps").read_text(encoding="utf-8").splitlines()
+    try:
+        lines = Path("/proc/self/maps").read_text(encoding="utf-8").splitlines()
+    except OSError:  # not Linux
+        return []
     paths = {line.split(maxsplit=5)[-1] for line in lines}
     return sorted(path for path in paths if "blas" in Path(path).name)

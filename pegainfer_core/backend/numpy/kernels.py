@@ -8,12 +8,14 @@ scratch included.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
 
 if TYPE_CHECKING:
     from pegainfer_core.backend.numpy.arrays import FloatArray
+    from pegainfer_core.backend.numpy.thread_team import ThreadTeam
 
 # 0-d arrays: NumPy makes one of a Python or NumPy scalar on every call.
 _SPLITTER: Final = np.array(2**16 + 1, np.float32)
@@ -107,6 +109,20 @@ def multiply_matrix(product: Product, matrix: FloatArray, rounds: bool) -> None:
     """Any number of rows."""
     rows, out, scratch = product
     np.matmul(rows, matrix.T, out)
+    if rounds:
+        round_bfloat16(out, scratch)
+
+
+def multiply_shared(product: Product, matrix: FloatArray, rounds: bool, team: ThreadTeam) -> None:
+    """Any number of rows; each thread of the team makes its share of the columns."""
+    rows, out, scratch = product
+    step = -(-len(matrix) // team.size)
+
+    def share(start: int) -> None:
+        part = matrix[start : start + step]
+        np.matmul(rows, part.T, out[:, start : start + step])
+
+    team.run([partial(share, start) for start in range(0, len(matrix), step)])
     if rounds:
         round_bfloat16(out, scratch)
 

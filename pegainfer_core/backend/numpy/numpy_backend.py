@@ -9,13 +9,14 @@ import numpy as np
 from pegainfer_core.backend.base import Backend
 from pegainfer_core.backend.dtype import DType
 from pegainfer_core.backend.numpy.arrays import floats, stored_pages
-from pegainfer_core.backend.numpy.blas_threads import set_blas_threads
+from pegainfer_core.backend.numpy.blas_threads import find_blas_threads, set_blas_threads
 from pegainfer_core.backend.numpy.dense_contexts import DenseContexts
 from pegainfer_core.backend.numpy.host_memory import host_memory
 from pegainfer_core.backend.numpy.matrix_order import in_product_order
 from pegainfer_core.backend.numpy.numpy_batch import NumpyBatch
 from pegainfer_core.backend.numpy.numpy_kv_pool import NumpyKvPool
-from pegainfer_core.backend.numpy.numpy_ops import NumpyOps
+from pegainfer_core.backend.numpy.numpy_ops import MAX_BY_VECTOR, NumpyOps
+from pegainfer_core.backend.numpy.thread_team import ThreadTeam
 from pegainfer_core.backend.tensor import Tensor
 from pegainfer_core.weights.errors import ConfigError
 
@@ -35,6 +36,8 @@ _FLOAT32_BYTES: Final = 4
 class NumpyBackend(Backend):
     """Runs models on the host's cores, without a GPU or a compiler.
 
+    While a step of many tokens runs, products elsewhere in the process have a single thread.
+
     Args:
         num_threads: Threads of matrix products, in the whole process; None leaves the library's
             own number, which is that of the cores.
@@ -46,9 +49,11 @@ class NumpyBackend(Backend):
     name = "numpy"
 
     def __init__(self, num_threads: int | None = None) -> None:
+        blas = find_blas_threads()
         if num_threads is not None:
-            set_blas_threads(num_threads)
-        self.ops = NumpyOps()
+            set_blas_threads(blas, num_threads)
+        self._team = ThreadTeam(blas)
+        self.ops = NumpyOps(self._team)
 
     def compute_dtype(self, stored: FloatType) -> DType:
         """As stored, but float16 computes in float32, which holds its values and never overflows.
@@ -97,6 +102,7 @@ class NumpyBackend(Backend):
 
     def upload(self, metadata: StepMetadata) -> NumpyBatch:
         """Nothing to copy; derives what the ops need."""
+        self._team.engage(metadata.num_tokens > MAX_BY_VECTOR)
         return NumpyBatch(metadata)
 
     def copy_pages(self, kv: KvPool, sources: list[int], targets: list[int]) -> None:
@@ -109,6 +115,10 @@ class NumpyBackend(Backend):
         """Fill every page with zeros; touches all of the pool's memory."""
         stored_pages(kv).fill(0)
         cast(NumpyKvPool, kv).contexts.mark_written(list(range(kv.num_pages)))
+
+    def close(self) -> None:
+        """End the helper threads, and give the library its own back."""
+        self._team.close()
 
 
 def _check_pool(num_pages: int, needed_bytes: int) -> None:

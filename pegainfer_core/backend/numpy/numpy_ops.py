@@ -13,6 +13,7 @@ from pegainfer_core.backend.numpy.attention import Queries, attend_rows, bind_qu
 from pegainfer_core.backend.numpy.bindings import Bindings
 from pegainfer_core.backend.numpy.numpy_batch import NumpyBatch
 from pegainfer_core.backend.numpy.numpy_kv_pool import NumpyKvPool
+from pegainfer_core.backend.numpy.thread_team import MIN_SHARED_VALUES
 from pegainfer_core.backend.ops import Ops
 
 if TYPE_CHECKING:
@@ -20,19 +21,25 @@ if TYPE_CHECKING:
     from pegainfer_core.backend.decoder import AttentionShape
     from pegainfer_core.backend.kv_pool import KvPool
     from pegainfer_core.backend.numpy.arrays import FloatArray
+    from pegainfer_core.backend.numpy.thread_team import ThreadTeam
     from pegainfer_core.backend.rope import RopeTable
     from pegainfer_core.backend.tensor import Tensor
     from pegainfer_core.backend.workspace import Workspace
 
-_MAX_BY_VECTOR: Final = 4
+MAX_BY_VECTOR: Final = 4
 """Up to this many rows are multiplied one by one: a product with a vector reads the matrix at the
 speed of memory, one with a few rows repacks it first, which takes as long as four such readings."""
 
 
 class NumpyOps(Ops):
-    """Reference and CPU backend: every other backend's ops are compared with these."""
+    """Reference and CPU backend: every other backend's ops are compared with these.
 
-    def __init__(self) -> None:
+    Args:
+        team: Shares out products while it is engaged; None leaves them to the library.
+    """
+
+    def __init__(self, team: ThreadTeam | None = None) -> None:
+        self._team = team
         self._products: Bindings[kernels.Product] = Bindings()
         self._norms: Bindings[kernels.Norm] = Bindings()
         self._turns: Bindings[kernels.Turn] = Bindings()
@@ -65,7 +72,12 @@ class NumpyOps(Ops):
     def linear(self, count: int, x: Tensor, weight: Tensor, out: Tensor) -> None:
         """See `Ops.linear`."""
         rounds, matrix = out.dtype is DType.BFLOAT16, floats(weight)
-        if count > _MAX_BY_VECTOR:
+        team = self._team
+        if team is not None and team.engaged and matrix.size >= MIN_SHARED_VALUES:
+            product = kernels.bind_product(floats(x)[:count], floats(out)[:count])
+            kernels.multiply_shared(product, matrix, rounds, team)
+            return
+        if count > MAX_BY_VECTOR:
             product = kernels.bind_product(floats(x)[:count], floats(out)[:count])
             kernels.multiply_matrix(product, matrix, rounds)
             return

@@ -114,8 +114,16 @@ def fitted_plan(plan: ServePlan, layout: KvLayout, num_pages: int, asked: int | 
 
 
 def _build(context: LaunchContext, plan: ServePlan) -> BuiltEngine:
+    backend = make_backend(plan.backend, context.options, context.threads)
+    try:
+        return _build_on(backend, context, plan)
+    except BaseException:
+        backend.close()
+        raise
+
+
+def _build_on(backend: Backend, context: LaunchContext, plan: ServePlan) -> BuiltEngine:
     options = context.options
-    backend = make_backend(plan.backend, options, context.threads)
     loaded = load_model(context, plan, backend)
     num_pages = loaded.kv.num_pages - 1
     plan = fitted_plan(plan, loaded.kv.layout, num_pages, options.max_model_len)

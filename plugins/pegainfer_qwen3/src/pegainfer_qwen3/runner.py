@@ -84,7 +84,8 @@ class Qwen3Runner:
         return results
 
     def close(self) -> None:
-        """Nothing to release: memory goes with the last reference."""
+        """Release the backend's threads; memory goes with the last reference."""
+        self._backend.close()
 
     def _pack(self, plan: StepPlan) -> list[_PromptToken]:
         self._metadata.clear()
