@@ -1,9 +1,8 @@
 """How many tokens a second the front end can stream: a counting client on raw sockets.
 
-    python front_end_ceiling.py --url http://127.0.0.1:8000 --streams 64 256
+    python tools/bench/front_end_ceiling.py --url http://127.0.0.1:8000 --streams 64 256
 
-Point it at a server with a zero-delay engine (`pegainfer serve` on an echo model). Without `--url`
-it starts a server of its own with the scripted engine of these tests, in a process of its own.
+Point it at a server with a zero-delay engine (`pegainfer serve` on an echo model).
 Prints one JSON line a run: tokens and events a second, and requests a second for short answers.
 """
 
@@ -11,14 +10,9 @@ from __future__ import annotations
 
 import argparse
 import json
-import multiprocessing
 import selectors
 import socket
-import sys
-import tempfile
 import time
-from pathlib import Path
-from typing import Any
 from urllib.parse import urlsplit
 
 ANSWER_END = b"0\r\n\r\n"
@@ -36,6 +30,7 @@ class Counter:
         self.tail = b""
 
     def ask(self) -> None:
+        """Send the request once more."""
         self.sock.sendall(self.request)
 
     def read(self) -> bool:
@@ -98,41 +93,19 @@ def measure(
     }
 
 
-def serve_scripted(connection: Any) -> None:
-    """Child process: a server with the scripted zero-delay engine."""
-    sys.path.insert(0, str(Path(__file__).parents[1]))
-    from server_tests.scripted_engine import Script
-    from server_tests.served import serving
-
-    script = Script(default=ord("a"))
-    with tempfile.TemporaryDirectory() as folder:
-        with serving(Path(folder), script, max_model_len=1 << 20) as server:
-            connection.send(server.address)
-            connection.recv()
-
-
 def main() -> None:
+    """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--url")
+    parser.add_argument("--url", default="http://127.0.0.1:8000")
     parser.add_argument("--streams", type=int, nargs="+", default=[64, 256])
     parser.add_argument("--tokens", type=int, default=400_000, help="tokens a run")
     args = parser.parse_args()
-    child = None
-    if args.url is None:
-        ours, theirs = multiprocessing.Pipe()
-        child = multiprocessing.get_context("spawn").Process(target=serve_scripted, args=(theirs,))
-        child.start()
-        address = ours.recv()
-    else:
-        parts = urlsplit(args.url)
-        address = (parts.hostname, parts.port)
+    parts = urlsplit(args.url)
+    address = (str(parts.hostname), int(parts.port or 80))
     measure(address, 8, 64, 1)
     for streams in args.streams:
         print(json.dumps(measure(address, streams, args.tokens // streams, 1)), flush=True)
     print(json.dumps(measure(address, 64, 1, 30)), flush=True)
-    if child is not None:
-        ours.send(None)
-        child.join()
 
 
 if __name__ == "__main__":
