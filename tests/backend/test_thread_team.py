@@ -95,6 +95,7 @@ def test_shared_products_are_whole(
         "multiply_shared",
         lambda *arguments: (shared.append(1), multiply_shared(*arguments)),
     )
+    monkeypatch.setattr("pegainfer_core.backend.numpy.numpy_ops.MIN_SHARED_WORK", 1000)
     team = ThreadTeam(FakeBlas(num_threads))
     team.engage(True)
     backend, ops = NumpyBackend(), NumpyOps(team)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING, Final, cast
 
 import numpy as np
@@ -15,16 +16,18 @@ from pegainfer_core.backend.numpy.host_memory import host_memory
 from pegainfer_core.backend.numpy.matrix_order import in_product_order
 from pegainfer_core.backend.numpy.numpy_batch import NumpyBatch
 from pegainfer_core.backend.numpy.numpy_kv_pool import NumpyKvPool
-from pegainfer_core.backend.numpy.numpy_ops import MAX_BY_VECTOR, NumpyOps
+from pegainfer_core.backend.numpy.numpy_ops import NumpyOps
+from pegainfer_core.backend.numpy.product_mode import ProductMode
 from pegainfer_core.backend.numpy.thread_team import ThreadTeam
 from pegainfer_core.backend.tensor import Tensor
 from pegainfer_core.weights.errors import ConfigError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from numpy.typing import NDArray
 
+    from pegainfer_core.backend.batch import Batch
     from pegainfer_core.backend.kv_layout import KvLayout
     from pegainfer_core.backend.kv_pool import KvPool
     from pegainfer_core.backend.metadata import StepMetadata
@@ -32,11 +35,14 @@ if TYPE_CHECKING:
 
 _FLOAT32_BYTES: Final = 4
 
+_MIN_LIBRARY_VALUES: Final = 1 << 22
+"""A model without a matrix of this size gains nothing from the library's threads."""
+
 
 class NumpyBackend(Backend):
     """Runs models on the host's cores, without a GPU or a compiler.
 
-    While a step of many tokens runs, products elsewhere in the process have a single thread.
+    While some steps run, products elsewhere in the process have a single thread.
 
     Args:
         num_threads: Threads of matrix products, in the whole process; None leaves the library's
@@ -53,6 +59,8 @@ class NumpyBackend(Backend):
         if num_threads is not None:
             set_blas_threads(blas, num_threads)
         self._team = ThreadTeam(blas)
+        self._mode = ProductMode()
+        self._largest_values = 0
         self.ops = NumpyOps(self._team)
 
     def compute_dtype(self, stored: FloatType) -> DType:
@@ -94,7 +102,9 @@ class NumpyBackend(Backend):
 
     def load(self, loader: ParameterLoader, names: Sequence[str], dtype: DType) -> Tensor:
         """Read parameters, stacked along their first axis, in the order that suits products."""
-        return self.adopt(in_product_order(loader.read_stacked(names)), dtype)
+        values = loader.read_stacked(names)
+        self._largest_values = max(self._largest_values, values.size)
+        return self.adopt(in_product_order(values), dtype)
 
     def to_host(self, tensor: Tensor, count: int) -> NDArray[np.float32]:
         """A view."""
@@ -102,7 +112,6 @@ class NumpyBackend(Backend):
 
     def upload(self, metadata: StepMetadata) -> NumpyBatch:
         """Nothing to copy; derives what the ops need."""
-        self._team.engage(metadata.num_tokens > MAX_BY_VECTOR)
         return NumpyBatch(metadata)
 
     def copy_pages(self, kv: KvPool, sources: list[int], targets: list[int]) -> None:
@@ -115,6 +124,15 @@ class NumpyBackend(Backend):
         """Fill every page with zeros; touches all of the pool's memory."""
         stored_pages(kv).fill(0)
         cast(NumpyKvPool, kv).contexts.mark_written(list(range(kv.num_pages)))
+
+    def run(self, batch: Batch, work: Callable[[Batch], None]) -> None:
+        """Do a step's work, with products shared out by whoever is faster at it now."""
+        is_small = self._largest_values < _MIN_LIBRARY_VALUES
+        by_team = self._mode.choose(batch.num_tokens)
+        self._team.engage(is_small or by_team)
+        started_s = time.perf_counter()
+        work(batch)
+        self._mode.observe(time.perf_counter() - started_s)
 
     def close(self) -> None:
         """End the helper threads, and give the library its own back."""

@@ -13,7 +13,7 @@ from pegainfer_core.backend.numpy.attention import Queries, attend_rows, bind_qu
 from pegainfer_core.backend.numpy.bindings import Bindings
 from pegainfer_core.backend.numpy.numpy_batch import NumpyBatch
 from pegainfer_core.backend.numpy.numpy_kv_pool import NumpyKvPool
-from pegainfer_core.backend.numpy.thread_team import MIN_SHARED_VALUES
+from pegainfer_core.backend.numpy.thread_team import MIN_SHARED_WORK
 from pegainfer_core.backend.ops import Ops
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from pegainfer_core.backend.tensor import Tensor
     from pegainfer_core.backend.workspace import Workspace
 
-MAX_BY_VECTOR: Final = 4
+_MAX_BY_VECTOR: Final = 4
 """Up to this many rows are multiplied one by one: a product with a vector reads the matrix at the
 speed of memory, one with a few rows repacks it first, which takes as long as four such readings."""
 
@@ -73,11 +73,11 @@ class NumpyOps(Ops):
         """See `Ops.linear`."""
         rounds, matrix = out.dtype is DType.BFLOAT16, floats(weight)
         team = self._team
-        if team is not None and team.engaged and matrix.size >= MIN_SHARED_VALUES:
+        if team is not None and team.engaged and count * matrix.size >= MIN_SHARED_WORK:
             product = kernels.bind_product(floats(x)[:count], floats(out)[:count])
             kernels.multiply_shared(product, matrix, rounds, team)
             return
-        if count > MAX_BY_VECTOR:
+        if count > _MAX_BY_VECTOR:
             product = kernels.bind_product(floats(x)[:count], floats(out)[:count])
             kernels.multiply_matrix(product, matrix, rounds)
             return

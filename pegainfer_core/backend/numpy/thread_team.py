@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
     Task = Callable[[], object]
 
-MIN_SHARED_VALUES: Final = 1 << 18
-"""Smaller matrices are multiplied by the caller alone."""
+MIN_SHARED_WORK: Final = 1 << 21
+"""Multiply-adds from which waking the helpers pays; smaller products are the caller's alone."""
 
 
 class ThreadTeam:
