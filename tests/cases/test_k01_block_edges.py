@@ -29,7 +29,7 @@ def assert_pages_as_needed(gate: StepGate, block: int) -> None:
 
 @pytest.mark.parametrize(
     ("block", "blocks", "beside"),
-    [*((16, *length) for length in LENGTHS), (32, 1, 0)],
+    [*((16, *length) for length in LENGTHS), (32, 1, 1)],
 )
 def test_cold_warm_longer_and_twice(
     block: int, blocks: int, beside: int, f3: Path, start: StartEngine, gate: StepGate

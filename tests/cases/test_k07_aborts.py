@@ -6,17 +6,20 @@ frees memory that is still being written. Overlapped steps are owed by a later i
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 from pegainfer_qwen3.engine import LoadedModel
 
-from pegainfer_core.contract import TERMINAL_EVENTS, FinishReason
+from pegainfer_core.contract import TERMINAL_EVENTS, CoreOptions, FinishReason
 from pegainfer_core.engine import driver
+from pegainfer_core.plugin import PluginHost, prepare_launch
 from pegainfer_core.testing.conformance.session import Session
 from pegainfer_core.testing.conformance.transcript import Transcript
 from tests.cases.answers import assert_close, assert_same, greedy
-from tests.cases.conftest import StartEngine
+from tests.cases.conftest import TIMEOUT_S, StartEngine
 from tests.cases.step_gate import LoggedRow, StepGate
 
 B = 16
@@ -29,10 +32,29 @@ SHORT = greedy(3, logprobs=1)
 UNKNOWN_ID = 10**6
 
 
+class Undisturbed(NamedTuple):
+    """What R says, and the third requests with what is said to them."""
+
+    running: Transcript
+    third_prompts: list[list[int]]
+    thirds: list[Transcript]
+
+
 @pytest.fixture
 def fresh_metrics(monkeypatch: pytest.MonkeyPatch) -> None:
     """A snapshot of the metrics after every step, not only every 50 ms."""
     monkeypatch.setattr(driver, "_METRICS_PERIOD_S", 0.0)
+
+
+@pytest.fixture(scope="module")
+def undisturbed(f3: Path, qwen3_host: PluginHost) -> Iterator[Undisturbed]:
+    """R and the third requests, each alone."""
+    launch = prepare_launch(qwen3_host, f3, options=CoreOptions(prefix_cache=False))
+    session = Session(launch.family.launch(launch.context, launch.plan), TIMEOUT_S)
+    prompts = [session.prompt(2 * B + 5, seed=seed) for seed in range(3)]
+    thirds = [session.generate(prompt, SHORT) for prompt in prompts]
+    yield Undisturbed(session.generate(session.prompt(5), LONG), prompts, thirds)
+    session.handle.close()
 
 
 def assert_prefix(answer: Transcript, whole: Transcript) -> None:
@@ -108,14 +130,12 @@ def test_abort_after_every_chunk(
     options: dict[str, object],
     chunk: int,
     f3: Path,
+    undisturbed: Undisturbed,
     start: StartEngine,
     gate: StepGate,
     fresh_metrics: None,
 ) -> None:
-    plain = start(f3, prefix_cache=False)
-    third_prompts = [plain.prompt(2 * B + 5, seed=seed) for seed in range(3)]
-    expected = [plain.generate(prompt, SHORT) for prompt in third_prompts]
-    expected_running = plain.generate(plain.prompt(5), LONG)
+    third_prompts, expected = undisturbed.third_prompts, undisturbed.thirds
     session = start(f3, max_prefill_tokens=chunk, max_model_len=520, **options)
     rounds = Rounds(session, gate, chunk)
     thirds, num_handed_on = [], 0
@@ -126,7 +146,7 @@ def test_abort_after_every_chunk(
     gate.open()
     answer = session.abort(rounds.running)
     assert len(answer.token_ids) > 9 * NUM_ROUNDS, "it decoded all the time"
-    assert_prefix(answer, expected_running)
+    assert_prefix(answer, undisturbed.running)
     for number, third in enumerate(thirds):
         assert_same(session.answer(third), expected[number % 3])
     assert num_handed_on >= NUM_ROUNDS // 2, "freed pages went to the next one at once"

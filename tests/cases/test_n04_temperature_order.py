@@ -19,9 +19,8 @@ from pegainfer_core.plugin import PluginHost
 from pegainfer_core.testing.tiny import row, table_model
 from tests.cases.answers import greedy, run
 
-#: 200 seeds, 20 positions each: 4000 draws.
+#: 200 seeds, 20 positions each: 4000 draws. A quarter of them where one token alone may come.
 NUM_SEEDS, NUM_POSITIONS = 200, 20
-NUM_DRAWS = NUM_SEEDS * NUM_POSITIONS
 LOGITS = dict(zip("abcd", (2.0, 1.0, 0.0, -1.0), strict=True))
 LOGPROBS = [-0.4402, -1.4402, -2.4402, -3.4402]
 SETTINGS = ({"temperature": 1.0}, {"temperature": 0.5}, {"temperature": 2.0}, {"top_k": 1})
@@ -43,23 +42,24 @@ def llm(folder: Path, qwen3_host: PluginHost) -> Iterator[LLM]:
 
 @pytest.mark.parametrize(
     ("letter", "temperature", "kept"),
-    [("a", 0.5, "a"), ("b", 2.0, "abc"), ("hotter", 4.0, "abcd")],
+    [("a", 0.5, "a"), ("b", 2.0, "abc")],
 )
 def test_a_and_b_temperature_comes_first(
     letter: str, temperature: float, kept: str, llm: LLM
 ) -> None:
+    num_seeds = NUM_SEEDS if len(kept) > 1 else NUM_SEEDS // 4
     params = [
         SamplingParams(temperature=temperature, top_p=0.85, seed=seed, max_tokens=NUM_POSITIONS)
-        for seed in range(NUM_SEEDS)
+        for seed in range(num_seeds)
     ]
-    outputs = run(llm, ["@"] * NUM_SEEDS, params)
+    outputs = run(llm, ["@"] * num_seeds, params)
     counts = Counter("".join(output.text for output in outputs))
     masses = {token: math.exp(LOGITS[token] / temperature) for token in kept}
     assert set(counts) == set(kept)
     for token, mass in masses.items():
         share = mass / sum(masses.values())
-        sigma = math.sqrt(share * (1 - share) / NUM_DRAWS)
-        assert abs(counts[token] / NUM_DRAWS - share) <= 4 * sigma
+        sigma = math.sqrt(share * (1 - share) / counts.total())
+        assert abs(counts[token] / counts.total() - share) <= 4 * sigma
     if letter == "b":
         assert masses["c"] / sum(masses.values()) == pytest.approx(0.186, abs=5e-4)
 

@@ -92,7 +92,7 @@ def test_the_prefix_matters(f3: Path, start: StartEngine) -> None:
     session = start(f3, max_model_len=4096)
     ids = session.prompt(NUM_FAR + 20, seed=6)
     whole = best(session, ids)
-    for changed in (0, 700, 1500, 2900):
+    for changed in (0, 1500):
         other = best(session, [*ids[:changed], (ids[changed] + 1) % 1000, *ids[changed + 1 :]])
         assert max(abs(other[token] - whole[token]) for token in other.keys() & whole.keys()) > 2e-3
     assert best(session, ids[NUM_FAR:]).keys() != whole.keys()
