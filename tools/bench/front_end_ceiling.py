@@ -59,7 +59,7 @@ def request_bytes(address: tuple[str, int], max_tokens: int) -> bytes:
 
 def measure(
     address: tuple[str, int], streams: int, max_tokens: int, answers_each: int
-) -> dict[str, Any]:
+) -> dict[str, int | float]:
     """Run `streams` connections, each asking `answers_each` times."""
     request = request_bytes(address, max_tokens)
     counters = [Counter(address, request) for _ in range(streams)]
