@@ -18,11 +18,13 @@ from pegainfer_core.contract import (
     EngineMetrics,
     Error,
     HealthState,
+    Rejected,
     StepFrame,
     Tokens,
 )
 from pegainfer_core.engine.command import Abort, Close, Command, ResetPrefixCache, Submit
 from pegainfer_core.engine.heartbeat import Heartbeat
+from pegainfer_core.engine.validation import check_widths
 from pegainfer_core.engine.wire import (
     Channel,
     Fault,
@@ -93,7 +95,16 @@ class ProcessEngine:
             if self._dead or self._closing:
                 raise EngineError(self._fault or "the engine was shut down")
             self._open[request.request_id] = _Counts(len(request.prompt_token_ids))
-            self._send(Submit(request))
+            try:
+                self._send(Submit(request))
+                return
+            except BaseException as error:
+                del self._open[request.request_id]
+                reason = check_widths(request) if isinstance(error, OverflowError) else None
+                if reason is None:
+                    raise
+        if self._sink is not None:
+            self._sink(StepFrame([Rejected(request.request_id, reason)]))
 
     def abort(self, request_id: int) -> None:
         """Ask to end a request; unknown and ended ids are ignored."""

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
         ServePlan,
     )
 
+_WIDTH = "must fit 64 bits"
+
 
 def check_request(request: GenerateRequest, plan: ServePlan) -> RejectReason | None:
     """Find the first reason why a request can never be served, whatever the load.
@@ -30,7 +32,8 @@ def check_request(request: GenerateRequest, plan: ServePlan) -> RejectReason | N
     context.
     """
     return (
-        _check_prompt(request, plan.vocab_size)
+        check_widths(request)
+        or _check_prompt(request, plan.vocab_size)
         or _check_params(request, plan.vocab_size)
         or _check_capabilities(request, plan.capabilities)
         or _check_length(request, plan.max_model_len)
@@ -38,11 +41,36 @@ def check_request(request: GenerateRequest, plan: ServePlan) -> RejectReason | N
     )
 
 
+def check_widths(request: GenerateRequest) -> RejectReason | None:
+    """Find the first field with an integer that does not fit 64 bits.
+
+    Such a request has no form on a socket; it is refused alike where it would not cross one.
+    """
+    if _too_wide(request.prompt_token_ids):
+        return InvalidParam(field="prompt_token_ids", problem=_WIDTH)
+    params = request.params
+    values = [(name, getattr(params, name)) for name in params.__struct_fields__]
+    for name, value in (*values, ("priority", request.priority)):
+        if name == "bad_token_sequences":
+            numbers = [token_id for sequence in value for token_id in sequence]
+        elif isinstance(value, int):
+            numbers = [value]
+        else:
+            numbers = list(value) if isinstance(value, (list, dict)) else []
+        if _too_wide(numbers):
+            return InvalidParam(field=name, problem=_WIDTH)
+    return None
+
+
 def clamp_max_tokens(request: GenerateRequest, max_model_len: int) -> int:
     """Most tokens to generate: what was asked for, else what the context has room for."""
     room = max_model_len - len(request.prompt_token_ids)
     asked = request.params.max_tokens
     return room if asked is None else min(asked, room)
+
+
+def _too_wide(numbers: list[int]) -> bool:
+    return bool(numbers) and not (-(2**63) <= min(numbers) and max(numbers) < 2**64)
 
 
 def _check_prompt(request: GenerateRequest, vocab_size: int) -> RejectReason | None:

@@ -16,6 +16,7 @@ from pegainfer_core.contract import (
     Finished,
     FinishReason,
     HealthState,
+    InvalidParam,
     InvalidToken,
     Rejected,
     SamplingParams,
@@ -95,6 +96,33 @@ def test_an_impossible_request_is_rejected_alone(start_echo, prompt, max_tokens,
         bad = client.submit(prompt, SamplingParams(max_tokens=max_tokens))
         assert [e async for e in bad] == [Rejected(bad.request_id, reason)]
         assert token_ids([e async for e in good]) == [5] * 5
+
+    run(start_echo(), use)
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"top_k": 2**64},
+        {"seed": 2**64},
+        {"min_tokens": -(2**63) - 1},
+        {"logprobs": 2**64},
+        {"stop_token_ids": [1, 2**64]},
+        {"logit_bias": {2**64: 1.0}},
+        {"bad_token_sequences": [[1], [2, 2**64]]},
+    ],
+)
+def test_integers_wider_than_64_bits_are_rejected_alone(start_echo, fields) -> None:
+    async def use(client: EngineClient) -> None:
+        good = client.submit([5], PARAMS)
+        bad = client.submit([5], SamplingParams(**fields))
+        reason = InvalidParam(field=next(iter(fields)), problem="must fit 64 bits")
+        assert [e async for e in bad] == [Rejected(bad.request_id, reason)]
+        wide = client.submit([5], PARAMS, priority=2**64)
+        reason = InvalidParam(field="priority", problem="must fit 64 bits")
+        assert [e async for e in wide] == [Rejected(wide.request_id, reason)]
+        assert token_ids([e async for e in good]) == [5] * 5
+        assert client.num_open == 0
 
     run(start_echo(), use)
 
