@@ -23,6 +23,10 @@ from pegainfer_core.text.tokenizer_loading import TokenizerLoader, load_backend
 
 __all__ = ["Tokenizer"]
 
+# The library holds the GIL while it encodes one text, but not while it encodes a batch, which
+# costs a short text more than it gains.
+_LONG_CHARS = 4096
+
 
 class Tokenizer:
     """Encodes and decodes with the files of one checkpoint.
@@ -108,6 +112,8 @@ class Tokenizer:
         Raises:
             TokenizerError: the text holds half of a surrogate pair, which no UTF-8 can hold.
         """
+        if len(text) >= _LONG_CHARS:
+            return self.encode_batch([text], add_special_tokens)[0]
         _check_encodable(text)
         return self._backend.encode(text, add_special_tokens=add_special_tokens).ids
 

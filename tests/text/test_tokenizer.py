@@ -1,4 +1,7 @@
+import itertools
 import json
+import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -24,6 +27,27 @@ def test_round_trip(bytes_tokenizer: Tokenizer) -> None:
     assert bytes_tokenizer.decode(ids, skip_special_tokens=False) == "né<eos>"
     assert bytes_tokenizer.encode("", add_special_tokens=True) == []
     assert bytes_tokenizer.encode_batch(["a", "", "bc"], False) == [[97], [], [98, 99]]
+
+
+def test_a_long_text_has_the_same_ids_and_leaves_others_the_gil(
+    bytes_tokenizer: Tokenizer,
+) -> None:
+    text = "né <eos>\n" * 100_000
+    unit = bytes_tokenizer.encode("né <eos>\n", add_special_tokens=False)
+    ids: list[int] = []
+    worker = threading.Thread(
+        target=lambda: ids.extend(bytes_tokenizer.encode(text, add_special_tokens=True))
+    )
+    # From before the start: a thread that keeps the GIL holds up start() already.
+    moments_s = [time.perf_counter()]
+    worker.start()
+    moments_s.append(time.perf_counter())
+    while worker.is_alive():
+        time.sleep(0.001)
+        moments_s.append(time.perf_counter())
+    longest_s = max(after - before for before, after in itertools.pairwise(moments_s))
+    assert ids == unit * 100_000
+    assert longest_s < 0.5 * (moments_s[-1] - moments_s[0])
 
 
 def test_facts(bytes_tokenizer: Tokenizer) -> None:
