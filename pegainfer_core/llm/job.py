@@ -47,6 +47,8 @@ def read_prompts(prompts: Prompts, tokenizer: Tokenizer) -> list[Prompt]:
     """
     if isinstance(prompts, str):
         return encode([prompts], tokenizer, add_special_tokens=True)
+    if not isinstance(prompts, Iterable):
+        raise TypeError(f"prompts must be texts or lists of token ids, not {prompts!r:.60}")
     items = list(prompts)
     if items and all(_as_id(item) is not None for item in items):
         return [_read_ids(0, items)]
@@ -93,6 +95,7 @@ def make_jobs(
     generated tokens, if any, is shortened to the room the context has.
 
     Raises:
+        TypeError: The parameters are something else, such as a dict.
         ValueError: There are not as many parameters as prompts.
         PromptError: A prompt can never be served with its parameters.
     """
@@ -101,6 +104,8 @@ def make_jobs(
     elif isinstance(params, SamplingParams):
         jobs = [Job(prompt, params) for prompt in prompts]
     else:
+        if not isinstance(params, Sequence) or isinstance(params, str):
+            raise _not_params(params)
         if len(params) != len(prompts):
             raise ValueError(
                 f"{len(prompts)} prompts came with {len(params)} sampling parameters; "
@@ -108,8 +113,16 @@ def make_jobs(
             )
         jobs = [Job(*pair) for pair in zip(prompts, params, strict=True)]
     for index, job in enumerate(jobs):
+        if not isinstance(job.params, SamplingParams):
+            raise _not_params(job.params)
         _check(index, job, plan)
     return jobs
+
+
+def _not_params(given: object) -> TypeError:
+    return TypeError(
+        f"sampling parameters must be a SamplingParams or a list of them, not {given!r:.60}"
+    )
 
 
 def _as_id(item: object) -> int | None:

@@ -64,6 +64,18 @@ def test_what_is_no_prompt(make_llm: MakeLLM, prompts: list[object]) -> None:
         make_llm(ABC).generate(prompts, GREEDY, use_tqdm=False)  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize("prompts", [None, 5])
+def test_what_are_no_prompts(make_llm: MakeLLM, prompts: object) -> None:
+    with pytest.raises(TypeError, match="prompts must be texts or lists of token ids"):
+        make_llm(ABC).generate(prompts, GREEDY, use_tqdm=False)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("params", [{"max_tokens": 2}, [{"max_tokens": 2}], "greedy", 5])
+def test_what_are_no_sampling_parameters(make_llm: MakeLLM, params: object) -> None:
+    with pytest.raises(TypeError, match="must be a SamplingParams or a list of them, not"):
+        make_llm(ABC).generate(["@"], params, use_tqdm=False)  # type: ignore[arg-type]
+
+
 def test_empty_stop_string(make_llm: MakeLLM) -> None:
     with pytest.raises(ValueError, match="stop must not hold an empty string"):
         make_llm(ABC).generate("@", GREEDY, stop=["", "a"], use_tqdm=False)

@@ -8,6 +8,7 @@ from litestar import Litestar, Response
 from litestar.config.app import AppConfig
 from litestar.exceptions import (
     HTTPException,
+    InternalServerException,
     MethodNotAllowedException,
     NotFoundException,
 )
@@ -33,6 +34,9 @@ if TYPE_CHECKING:
 
     from pegainfer_core.plugin import PluginRecord
     from pegainfer_server.state import ServerState
+
+# Litestar's words, and its only sign, for a body that stops half-way: no fault of this server.
+_CLIENT_GONE = "client disconnected prematurely"
 
 RoutesHook = "Callable[[AppConfig], Sequence[tuple[str, Sequence[object]]]]"
 
@@ -96,6 +100,8 @@ def _as_api_error(request: Request[None, None, State], error: Exception) -> ApiE
         return ApiError(413, "the request body is too large", code="body_too_large")
     if isinstance(error, HTTPException) and error.status_code < 500:
         return invalid(error.detail, None)
+    if isinstance(error, InternalServerException) and error.detail == _CLIENT_GONE:
+        return invalid("the client went away before its body was whole", None)
     return internal(log_fault(error))
 
 

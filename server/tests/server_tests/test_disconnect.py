@@ -50,6 +50,17 @@ def test_in_decode(folder: Path, slow: Script, stream: bool) -> None:
         fill(server)
 
 
+def test_in_the_body(folder: Path, caplog: pytest.LogCaptureFixture) -> None:
+    with serving(folder, Script()) as server:
+        with RawConnection(server.address) as connection:
+            head = {"Content-Length": "1000"}
+            connection.send("POST", COMPLETIONS, b'{"prompt": ', headers=head)
+            server.get("/health")  # Answered behind it: the server waits for the body now.
+        for _ in range(20):
+            server.get("/health")
+    assert not [record for record in caplog.records if record.levelname == "ERROR"]
+
+
 @pytest.mark.parametrize("stream", [False, True])
 def test_while_queued(folder: Path, slow: Script, stream: bool) -> None:
     slow.hold_prefill = True
