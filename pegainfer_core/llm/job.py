@@ -104,7 +104,7 @@ def make_jobs(
     elif isinstance(params, SamplingParams):
         jobs = [Job(prompt, params) for prompt in prompts]
     else:
-        if not isinstance(params, Sequence) or isinstance(params, str):
+        if not isinstance(params, list | tuple):
             raise _not_params(params)
         if len(params) != len(prompts):
             raise ValueError(
