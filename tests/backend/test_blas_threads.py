@@ -13,7 +13,7 @@ import sys
 from pegainfer_core.backend import NumpyBackend
 from pegainfer_core.backend.numpy.blas_threads import find_blas_threads
 NumpyBackend(int(sys.argv[1]))
-print(find_blas_threads().get())
+print(find_blas_threads().own())
 """
 
 

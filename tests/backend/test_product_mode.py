@@ -56,4 +56,4 @@ def test_many_tokens_always_go_to_the_team(tokens: int) -> None:
 def test_each_number_of_tokens_has_its_own_best() -> None:
     mode = ProductMode()
     run(mode, 5, library_s=0.9, team_s=1.0, tokens=1)
-    assert run(mode, 5, library_s=3.0, team_s=3.4, tokens=4) == "tllll"
+    assert run(mode, 5, library_s=3.0, team_s=3.4, tokens=3) == "tllll"

@@ -7,13 +7,16 @@ are owed by a later issue (pending.toml).
 
 from __future__ import annotations
 
+import random
 from pathlib import Path
 
 import pytest
 
+from pegainfer_core.backend.numpy.product_mode import ProductMode
 from pegainfer_core.contract import SamplingParams
 from pegainfer_core.testing.conformance.session import Session
 from pegainfer_core.testing.conformance.transcript import Transcript
+from pegainfer_core.testing.tiny import tiny_qwen3
 from tests.cases.answers import assert_same, greedy
 from tests.cases.conftest import StartEngine
 from tests.cases.step_gate import StepGate
@@ -95,6 +98,27 @@ def test_bfloat16_flips_only_near_ties(
                 assert first - second < 0.25
                 break
             assert ours.logprob == pytest.approx(theirs.logprob, abs=0.05)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_a_busy_machine_changes_no_bit(
+    dtype: str, tmp_path: Path, start: StartEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """NumPy's products are served now by one, now by the other of two kinds of threads."""
+    sizes = {"hidden": 512, "vocab": 8209, "intermediate": 1500, "layers": 1}
+    session = start(tiny_qwen3(tmp_path, **sizes, dtype=dtype), prefix_cache=False)
+    chance = random.Random(0)
+    monkeypatch.setattr(ProductMode, "choose", lambda mode, count: chance.random() < 0.5)
+    prompts = [session.prompt(1), session.prompt(2, seed=1)]
+    for num_rows in (1, 2):
+        answers = [
+            [
+                (answer.token_ids, answer.logprobs)
+                for answer in session.generate_together(prompts[:num_rows], greedy(16, logprobs=2))
+            ]
+            for _ in range(4)
+        ]
+        assert answers == [answers[0]] * 4
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])

@@ -7,6 +7,8 @@ directly. Knows OpenBLAS under the names that NumPy's wheels and distributions g
 from __future__ import annotations
 
 import ctypes
+import threading
+from functools import cache
 from pathlib import Path
 from typing import Final
 
@@ -22,7 +24,14 @@ _SPELLINGS: Final = (
 
 
 class BlasThreads:
-    """The thread count of a loaded OpenBLAS; one number for the whole process."""
+    """The thread count of a loaded OpenBLAS; one number for the whole process.
+
+    While anyone holds the library, its products have a single thread.
+    """
+
+    _lock = threading.Lock()
+    _num_holders = 0
+    _own = 0
 
     def __init__(self, library: ctypes.CDLL, prefix: str, suffix: str) -> None:
         self._get = getattr(library, f"{prefix}get_num_threads{suffix}")
@@ -36,12 +45,44 @@ class BlasThreads:
         """Use so many threads from now on."""
         self._set(ctypes.c_int(num_threads))
 
+    def own(self) -> int:
+        """Threads that products use while nobody holds the library."""
+        return self._own if self._num_holders else self.get()
+
+    def set_own(self, num_threads: int) -> None:
+        """Change that number, now or for when the last holder lets go."""
+        with self._lock:
+            if self._num_holders:
+                self._own = num_threads
+            else:
+                self.set(num_threads)
+
+    def hold(self) -> None:
+        """Give products a single thread until `release`; holders are counted."""
+        with self._lock:
+            if not self._num_holders:
+                self._own = self.get()
+                self.set(1)
+            self._num_holders += 1
+
+    def release(self) -> None:
+        """End one `hold`."""
+        with self._lock:
+            self._num_holders -= 1
+            if not self._num_holders:
+                self.set(self._own)
+
 
 def find_blas_threads() -> BlasThreads | None:
-    """OpenBLAS as NumPy loaded it; None when NumPy was built on another library."""
+    """OpenBLAS as NumPy loaded it, the same object each time; None for another library."""
+    return _find(_SPELLINGS)
+
+
+@cache
+def _find(spellings: tuple[tuple[str, str], ...]) -> BlasThreads | None:
     for path in _loaded_libraries():
         library = ctypes.CDLL(path)
-        for prefix, suffix in _SPELLINGS:
+        for prefix, suffix in spellings:
             if hasattr(library, f"{prefix}set_num_threads{suffix}"):
                 return BlasThreads(library, prefix, suffix)
     return None
@@ -61,7 +102,7 @@ def set_blas_threads(blas: BlasThreads | None, num_threads: int) -> None:
             "and set the environment variable of its library, such as OMP_NUM_THREADS, before the "
             "start"
         )
-    blas.set(num_threads)
+    blas.set_own(num_threads)
 
 
 def _loaded_libraries() -> list[str]:

@@ -9,13 +9,14 @@ scratch included.
 from __future__ import annotations
 
 from functools import partial
+from itertools import pairwise
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
 
 if TYPE_CHECKING:
     from pegainfer_core.backend.numpy.arrays import FloatArray
-    from pegainfer_core.backend.numpy.thread_team import ThreadTeam
+    from pegainfer_core.backend.numpy.thread_team import Task, ThreadTeam
 
 # 0-d arrays: NumPy makes one of a Python or NumPy scalar on every call.
 _SPLITTER: Final = np.array(2**16 + 1, np.float32)
@@ -23,6 +24,10 @@ _MAX_EXPONENT: Final = np.array(88, np.float32)
 _ONE: Final = np.array(1, np.float32)
 
 _CHUNK_VALUES: Final = 1 << 16
+
+#: From this size on OpenBLAS multiplies with several threads, each with at least so many rows.
+_MIN_THREADED_VALUES: Final = 460_800
+_MIN_CUT_ROWS: Final = 4
 
 
 class Product(NamedTuple):
@@ -97,12 +102,12 @@ def bind_sum(x: FloatArray, out: FloatArray) -> Sum:
     return Sum(x, out, np.empty(out.shape, np.float32))
 
 
-def multiply_vector(product: Product, matrix: FloatArray, rounds: bool) -> None:
-    """One row. Reads the matrix once, in the order of memory, at its speed."""
-    row, out, scratch = product
-    np.dot(matrix, row, out)
-    if rounds:
-        round_bfloat16(out, scratch)
+def multiply_vectors(products: list[Product], matrix: FloatArray, rounds: bool) -> None:
+    """A few rows. Each reads the matrix once, in the order of memory, at its speed."""
+    for row, out, scratch in products:
+        np.dot(matrix, row, out)
+        if rounds:
+            round_bfloat16(out, scratch)
 
 
 def multiply_matrix(product: Product, matrix: FloatArray, rounds: bool) -> None:
@@ -111,6 +116,56 @@ def multiply_matrix(product: Product, matrix: FloatArray, rounds: bool) -> None:
     np.matmul(rows, matrix.T, out)
     if rounds:
         round_bfloat16(out, scratch)
+
+
+def multiply_vectors_shared(
+    products: list[Product], matrix: FloatArray, rounds: bool, team: ThreadTeam, *, helped: bool
+) -> None:
+    """A few rows, each cut as the library cuts it; bit by bit what the library makes of it.
+
+    Args:
+        products: One a row.
+        matrix: [m, k].
+        rounds: To bfloat16.
+        team: Has as many threads as the library.
+        helped: Whether the team works side by side; else the caller does one part after the other.
+    """
+
+    def share(start: int, end: int) -> None:
+        part = matrix[start:end]
+        for row, out, _ in products:
+            if part.flags.c_contiguous:
+                np.dot(part, row, out[start:end])
+            else:
+                np.dot(row, part.T, out[start:end])
+
+    cuts = vector_cuts(matrix, team.size)
+    tasks: list[Task] = [partial(share, *cut) for cut in pairwise(cuts)]
+    if helped:
+        team.run(tasks)
+    else:
+        for task in tasks:
+            task()
+    if rounds:
+        for _, out, scratch in products:
+            round_bfloat16(out, scratch)
+
+
+def vector_cuts(matrix: FloatArray, num_threads: int) -> list[int]:
+    """Where OpenBLAS cuts the rows of a matrix that it multiplies by a vector.
+
+    Its kernels take several rows at once and the last ones apart, so that where a thread's share
+    ends decides the order of sums.
+    """
+    num_rows = len(matrix)
+    if matrix.size < _MIN_THREADED_VALUES:
+        return [0, num_rows]
+    cuts = [0]
+    for num_left in range(num_threads, 0, -1):
+        rest = num_rows - cuts[-1]
+        if rest:
+            cuts.append(cuts[-1] + min(max(-(-rest // num_left), _MIN_CUT_ROWS), rest))
+    return cuts
 
 
 def multiply_shared(product: Product, matrix: FloatArray, rounds: bool, team: ThreadTeam) -> None:

@@ -42,7 +42,7 @@ _MIN_LIBRARY_VALUES: Final = 1 << 22
 class NumpyBackend(Backend):
     """Runs models on the host's cores, without a GPU or a compiler.
 
-    While some steps run, products elsewhere in the process have a single thread.
+    Until it is closed, products elsewhere in the process have a single thread.
 
     Args:
         num_threads: Threads of matrix products, in the whole process; None leaves the library's
@@ -127,9 +127,9 @@ class NumpyBackend(Backend):
 
     def run(self, batch: Batch, work: Callable[[Batch], None]) -> None:
         """Do a step's work, with products shared out by whoever is faster at it now."""
-        is_small = self._largest_values < _MIN_LIBRARY_VALUES
+        self._team.alternates = self._largest_values >= _MIN_LIBRARY_VALUES
         by_team = self._mode.choose(batch.num_tokens)
-        self._team.engage(is_small or by_team)
+        self._team.by_library = self._team.alternates and not by_team
         started_s = time.perf_counter()
         work(batch)
         self._mode.observe(time.perf_counter() - started_s)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Final, cast
 
 import numpy as np
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
     from pegainfer_core.backend.tensor import Tensor
     from pegainfer_core.backend.workspace import Workspace
 
-_MAX_BY_VECTOR: Final = 4
+_MAX_BY_VECTOR: Final = 3
 """Up to this many rows are multiplied one by one: a product with a vector reads the matrix at the
 speed of memory, one with a few rows repacks it first, which takes as long as four such readings."""
 
@@ -35,12 +36,12 @@ class NumpyOps(Ops):
     """Reference and CPU backend: every other backend's ops are compared with these.
 
     Args:
-        team: Shares out products while it is engaged; None leaves them to the library.
+        team: Shares out products; None leaves them to the library.
     """
 
     def __init__(self, team: ThreadTeam | None = None) -> None:
         self._team = team
-        self._products: Bindings[kernels.Product] = Bindings()
+        self._products: Bindings[list[kernels.Product]] = Bindings()
         self._norms: Bindings[kernels.Norm] = Bindings()
         self._turns: Bindings[kernels.Turn] = Bindings()
         self._gates: Bindings[kernels.Gate] = Bindings()
@@ -72,22 +73,32 @@ class NumpyOps(Ops):
     def linear(self, count: int, x: Tensor, weight: Tensor, out: Tensor) -> None:
         """See `Ops.linear`."""
         rounds, matrix = out.dtype is DType.BFLOAT16, floats(weight)
-        team = self._team
-        if team is not None and team.engaged and count * matrix.size >= MIN_SHARED_WORK:
-            product = kernels.bind_product(floats(x)[:count], floats(out)[:count])
-            kernels.multiply_shared(product, matrix, rounds, team)
-            return
+        team = self._team if self._team is not None and self._team.size > 1 else None
+        pays = count * matrix.size >= MIN_SHARED_WORK
         if count > _MAX_BY_VECTOR:
             product = kernels.bind_product(floats(x)[:count], floats(out)[:count])
-            kernels.multiply_matrix(product, matrix, rounds)
+            if team is not None and pays:
+                kernels.multiply_shared(product, matrix, rounds, team)
+            else:
+                kernels.multiply_matrix(product, matrix, rounds)
             return
-        for index in range(count):
-            key = (x, out)
-            bound = self._products.get(count, key)
-            if bound is None:
-                bound = kernels.bind_product(floats(x)[index], floats(out)[index])
-                self._products.keep(count, key, bound)
-            kernels.multiply_vector(bound, matrix, rounds)
+        products = self._vectors(count, x, out)
+        if team is not None and team.by_library:
+            team.lend(partial(kernels.multiply_vectors, products, matrix, rounds))
+        elif team is not None and (pays or team.alternates):
+            kernels.multiply_vectors_shared(products, matrix, rounds, team, helped=pays)
+        else:
+            kernels.multiply_vectors(products, matrix, rounds)
+
+    def _vectors(self, count: int, x: Tensor, out: Tensor) -> list[kernels.Product]:
+        """One product a token."""
+        key = (x, out)
+        bound = self._products.get(count, key)
+        if bound is None:
+            rows, results = floats(x), floats(out)
+            bound = [kernels.bind_product(rows[i], results[i]) for i in range(count)]
+            self._products.keep(count, key, bound)
+        return bound
 
     def head_norm(self, count: int, x: Tensor, weight: Tensor, eps: float) -> None:
         """See `Ops.head_norm`."""

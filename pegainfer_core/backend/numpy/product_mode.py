@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Final
 
-MAX_LIBRARY_TOKENS: Final = 4
+MAX_LIBRARY_TOKENS: Final = 3
 """Most tokens in a step that may be left to the library: its products are then with vectors."""
 
 _CROWDED: Final = 1.5

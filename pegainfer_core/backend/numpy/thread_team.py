@@ -3,12 +3,14 @@
 OpenBLAS's own threads wait for each other by yielding the processor, several times in one product
 of matrices. On cores that other programs use too, each of those waits lasts a time slice, and a
 step of half a second takes six. Threads that sleep until they are woken do not have that fault;
-but waking takes longer than one product with a vector can afford, so those are left to OpenBLAS.
+but waking takes longer than one product with a vector can afford, so those are left to OpenBLAS
+where it does well. Both ways give the same bits: a step's result must not depend on who served it.
 """
 
 from __future__ import annotations
 
 import threading
+import weakref
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
@@ -26,30 +28,41 @@ class ThreadTeam:
     """The calling thread and its helpers, as many in all as the library has threads.
 
     Args:
-        blas: The library, which gets a single thread while the team is engaged; None when its
-            threads cannot be set, and then there are no helpers.
+        blas: The library, which has a single thread until `close`, but for what it is lent; None
+            when its threads cannot be set, and then there are no helpers.
 
     Attributes:
-        engaged: Whether products are to be shared out here rather than by the library.
+        by_library: Whether products with few tokens are lent the library's threads in this step.
+        alternates: Whether some steps are served so; then products with few tokens are always cut
+            where the library would cut them.
     """
 
     def __init__(self, blas: BlasThreads | None) -> None:
         self._blas = blas
-        self._num_threads = 1 if blas is None else blas.get()
+        self._num_threads = 1 if blas is None else blas.own()
         self._helpers = [_Helper(i) for i in range(1, self._num_threads)]
-        self.engaged = False
+        self._let_go: Callable[[], object] | None = None
+        if blas is not None and self._num_threads > 1:
+            blas.hold()
+            self._let_go = weakref.finalize(self, blas.release)
+        self.by_library = False
+        self.alternates = False
 
     @property
     def size(self) -> int:
         """Threads of the team, the caller's included."""
         return self._num_threads
 
-    def engage(self, engaged: bool) -> None:
-        """Say who shares out products from now on."""
-        if self._blas is None or self._num_threads == 1 or engaged == self.engaged:
+    def lend(self, task: Task) -> None:
+        """Run a task while the library has its threads."""
+        if self._blas is None or self._num_threads == 1:
+            task()
             return
-        self.engaged = engaged
-        self._blas.set(1 if engaged else self._num_threads)
+        self._blas.set(self._num_threads)
+        try:
+            task()
+        finally:
+            self._blas.set(1)
 
     def run(self, tasks: list[Task]) -> None:
         """Run at most `size` tasks side by side, the first of them here.
@@ -69,7 +82,8 @@ class ThreadTeam:
 
     def close(self) -> None:
         """Give the library its threads back, and end the helpers."""
-        self.engage(False)
+        if self._let_go is not None:
+            self._let_go()
         for helper in self._helpers:
             helper.close()
         self._helpers = []
