@@ -26,9 +26,9 @@ B = 16
 NUM_CHUNKS = 8
 #: Six ways to run them: 204 rounds in all.
 NUM_ROUNDS = 34
-LONG = greedy(500, logprobs=1)
+LONG = greedy(400, logprobs=1)
 VICTIM = greedy(60, logprobs=1)
-SHORT = greedy(3, logprobs=1)
+SHORT = greedy(2, logprobs=1)
 UNKNOWN_ID = 10**6
 
 
@@ -51,7 +51,7 @@ def undisturbed(f3: Path, qwen3_host: PluginHost) -> Iterator[Undisturbed]:
     """R and the third requests, each alone."""
     launch = prepare_launch(qwen3_host, f3, options=CoreOptions(prefix_cache=False))
     session = Session(launch.family.launch(launch.context, launch.plan), TIMEOUT_S)
-    prompts = [session.prompt(2 * B + 5, seed=seed) for seed in range(3)]
+    prompts = [session.prompt(B - 3, seed=seed) for seed in range(3)]
     thirds = [session.generate(prompt, SHORT) for prompt in prompts]
     yield Undisturbed(session.generate(session.prompt(5), LONG), prompts, thirds)
     session.handle.close()
@@ -136,7 +136,7 @@ def test_abort_after_every_chunk(
     fresh_metrics: None,
 ) -> None:
     third_prompts, expected = undisturbed.third_prompts, undisturbed.thirds
-    session = start(f3, max_prefill_tokens=chunk, max_model_len=520, **options)
+    session = start(f3, max_prefill_tokens=chunk, max_model_len=420, **options)
     rounds = Rounds(session, gate, chunk)
     thirds, num_handed_on = [], 0
     for number in range(NUM_ROUNDS):
@@ -145,7 +145,7 @@ def test_abort_after_every_chunk(
         num_handed_on += handed_on
     gate.open()
     answer = session.abort(rounds.running)
-    assert len(answer.token_ids) > 9 * NUM_ROUNDS, "it decoded all the time"
+    assert len(answer.token_ids) > 6 * NUM_ROUNDS, "it decoded all the time"
     assert_prefix(answer, undisturbed.running)
     for number, third in enumerate(thirds):
         assert_same(session.answer(third), expected[number % 3])

