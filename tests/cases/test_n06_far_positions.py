@@ -66,25 +66,31 @@ def test_the_table_of_a_checkpoint(tmp_path: Path) -> None:
     assert np.abs(sin - np.sin(exact)).max() < 3e-3
 
 
-def test_far_prompt_and_suffix(f3: Path, load: LoadLLM, start: StartEngine) -> None:
+@pytest.fixture(scope="module")
+def narrow_f3(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """F3 with half its heads, which halves what the reference takes."""
+    return tiny_qwen3(tmp_path_factory.mktemp("n06") / "m", heads=(2, 1), seed=12)
+
+
+def test_far_prompt_and_suffix(narrow_f3: Path, load: LoadLLM, start: StartEngine) -> None:
     """3000 tokens, then 20 more behind them as a cached prefix; float64 is the reference."""
-    session = start(f3, max_model_len=4096)
+    session = start(narrow_f3, max_model_len=4096)
     ids = session.prompt(NUM_FAR + 20, seed=6)
     assert session.generate(ids[:NUM_FAR], greedy(1)).cached_tokens == 0
     params = greedy(8, logprobs=20)
     behind = session.generate(ids, params)
     assert behind.cached_tokens == NUM_FAR // 16 * 16
-    logits = ReferenceQwen3(f3).logits([*ids, *behind.token_ids])
+    logits = ReferenceQwen3(narrow_f3).logits([*ids, *behind.token_ids])
     for index, entry in enumerate(behind.logprobs):
         assert_from_logits(entry, logits[len(ids) - 1 + index])
-    entries = score_prompt(load(f3, max_model_len=4096), ids)
+    entries = score_prompt(load(narrow_f3, max_model_len=4096), ids)
     for position, entry in enumerate(entries):
         assert_from_logits(entry, logits[position])
 
 
-def test_the_prefix_matters(f3: Path, start: StartEngine) -> None:
+def test_the_prefix_matters(narrow_f3: Path, start: StartEngine) -> None:
     """Were far tokens lost, or positions counted from the suffix, nothing here would move."""
-    session = start(f3, max_model_len=4096)
+    session = start(narrow_f3, max_model_len=4096)
     ids = session.prompt(NUM_FAR + 20, seed=6)
     whole = best(session, ids)
     other = best(session, [(ids[0] + 1) % 1000, *ids[1:]])
