@@ -40,7 +40,7 @@ class LogitRules:
         self._bad = _ids([s[0] for s in params.bad_token_sequences if len(s) == 1])
         self._bad_sequences = [s for s in params.bad_token_sequences if len(s) > 1]
         end_ids = [] if params.ignore_eos else request.eos_token_ids
-        self._ends = _ids([*end_ids, *params.stop_token_ids])
+        self._ends = _ids([i for i in (*end_ids, *params.stop_token_ids) if i >= 0])
         self._bias_ids = _ids(list(params.logit_bias))
         self._bias = np.array(list(params.logit_bias.values()), np.float32)
         penalised = (
@@ -86,7 +86,8 @@ class LogitRules:
             if fits and sequence.token_ids[-len(prefix) :] == prefix:
                 row[last] = -np.inf
         if sequence.num_generated < self._params.min_tokens:
-            row[self._ends] = -np.inf
+            # Files may name end ids that the model has no logit for; they cannot come anyway.
+            row[self._ends[self._ends < len(row)]] = -np.inf
 
     def _penalise(self, row: NDArray[np.float32], history: TokenHistory) -> None:
         params = self._params

@@ -70,6 +70,12 @@ def test_min_tokens_masks_every_end() -> None:
     assert generate(table, client) == [A, B, 257]
 
 
+def test_ends_beyond_the_vocabulary_are_no_matter() -> None:
+    table = {AT: {A: 10, B: 9}, B: {A: 10, B: 9}}
+    params = SamplingParams(temperature=0, min_tokens=1, max_tokens=1)
+    assert generate(table, params, eos=[A, VOCAB, 10**9, -1]) == [B]
+
+
 def test_ignored_ends_are_not_masked_but_the_clients_are() -> None:
     params = SamplingParams(min_tokens=2, ignore_eos=True, stop_token_ids=[3])
     row = applied([0, 0, 0, 0], make_sequence(params, [0], eos=[2]))
