@@ -128,6 +128,12 @@ class Checkpoint(TensorSource):
         decode_floats(file.raw(name)[begin:end], stored, flat)
         if round_to != stored:
             round_floats(flat, round_to)
+        # Both carry a not-a-number through. Served, it would turn every answer into one token.
+        if flat.size and not (np.isfinite(flat.min()) and np.isfinite(flat.max())):
+            raise ConfigError(
+                f"{file.path}: tensor {name} holds values that are not finite; "
+                "the checkpoint is damaged, fetch it again"
+            )
         if not out.flags.c_contiguous:
             out[...] = flat.reshape(out.shape)
         start = file.tensors[name].begin

@@ -20,12 +20,13 @@ def int_field(
     *,
     default: int | None = None,
     minimum: int = 1,
+    maximum: int | None = None,
     where: str = "config.json",
 ) -> int:
     """An integer of at least `minimum`; without a `default` the key is required.
 
     Raises:
-        ConfigError: The key is missing, not an integer, or too small.
+        ConfigError: The key is missing, not an integer, too small or too large.
     """
     value = config.get(key)
     if value is None:
@@ -35,6 +36,8 @@ def int_field(
         value = int(value)
     if isinstance(value, bool) or not isinstance(value, int) or value < minimum:
         raise ConfigError(f"{where}: {key} is {value!r}; expected an integer >= {minimum}")
+    if maximum is not None and value > maximum:
+        raise ConfigError(f"{where}: {key} is {value}; more than {maximum} is not supported")
     return value
 
 

@@ -45,6 +45,8 @@ _FLOPS: Final = 80e9
 _MIN_PREFILL_TOKENS: Final = 8
 _CUDA_PREFILL_TOKENS: Final = 8192
 _MAX_PREFILL_TOKENS: Final = 2048
+#: Far beyond any model; a slip in the file must not become minutes of work.
+_MAX_LAYERS: Final = 10_000
 
 
 class Qwen3Config(msgspec.Struct, frozen=True, kw_only=True):
@@ -112,7 +114,7 @@ def parse_config(config: Mapping[str, object]) -> Qwen3Config:
         vocab_size=int_field(flat, "vocab_size"),
         hidden_size=hidden_size,
         intermediate_size=int_field(flat, "intermediate_size"),
-        num_layers=int_field(flat, "num_hidden_layers"),
+        num_layers=int_field(flat, "num_hidden_layers", maximum=_MAX_LAYERS),
         num_heads=num_heads,
         num_kv_heads=num_kv_heads,
         head_dim=head_dim,
