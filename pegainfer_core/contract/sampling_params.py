@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from numbers import Integral, Real
 
 import msgspec
 
@@ -10,6 +11,7 @@ GREEDY_TEMPERATURE = 1e-5
 """Temperatures below this choose the argmax (lowest id on ties)."""
 
 MAX_LOGIT_BIAS_ENTRIES = 4096
+MAX_BAD_SEQUENCES = 4096
 MAX_SEED = 2**64 - 1
 
 
@@ -70,9 +72,21 @@ class SamplingParams(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
         Raises:
             ParamError: Naming the first field that is out of range and its value.
         """
+        self._check_types()
         self._check_numbers()
         self._check_counts(max_logprobs)
         self._check_ids(vocab_size)
+
+    def _check_types(self) -> None:
+        """A Struct made in Python holds whatever it was given."""
+        for name in _INTEGERS:
+            value = getattr(self, name)
+            if value is not None and (isinstance(value, bool) or not isinstance(value, Integral)):
+                raise ParamError(name, f"must be an integer, not {value!r}")
+        for name, _, _ in _RANGES:
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, Real):
+                raise ParamError(name, f"must be a number, not {value!r}")
 
     def _check_numbers(self) -> None:
         for name, low, high in _RANGES:
@@ -111,6 +125,10 @@ class SamplingParams(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
                 raise ParamError("logit_bias", f"of {token_id} must be -100 to 100, not {bias!r}")
         if self.allowed_token_ids is not None and not self.allowed_token_ids:
             raise ParamError("allowed_token_ids", "must not be empty; leave it out to allow all")
+        if len(self.bad_token_sequences) > MAX_BAD_SEQUENCES:
+            count = len(self.bad_token_sequences)
+            problem = f"has {count} entries, at most {MAX_BAD_SEQUENCES} are allowed"
+            raise ParamError("bad_token_sequences", problem)
         if any(not sequence for sequence in self.bad_token_sequences):
             raise ParamError("bad_token_sequences", "holds an empty sequence")
         ids = {
@@ -126,6 +144,8 @@ class SamplingParams(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
                         name, f"token id {token_id} is outside the vocabulary of {vocab_size}"
                     )
 
+
+_INTEGERS = ("max_tokens", "min_tokens", "top_k", "seed", "logprobs", "prompt_logprobs")
 
 _RANGES = (
     ("temperature", 0.0, 1e6),

@@ -25,6 +25,9 @@ _DEFAULTABLE = (
     "frequency_penalty",
 )
 _TOKEN_ID = re.compile(r"-?[0-9]{1,18}")
+MAX_BAD_WORDS = 1024
+MAX_BAD_WORD_CHARS = 1000
+
 _SAMPLING_RENAMES = {"bad_token_sequences": "bad_words"}
 
 
@@ -118,12 +121,19 @@ def _logit_bias(given: Mapping[str, float]) -> dict[int, float]:
 
 def _bad_sequences(words: list[str], tokenizer: Tokenizer) -> list[list[int]]:
     """Each word at the start of a text and behind a space, where most vocabularies differ."""
-    sequences: list[list[int]] = []
+    if len(words) > MAX_BAD_WORDS:
+        raise invalid(f"bad_words has {len(words)} entries; at most {MAX_BAD_WORDS}", "bad_words")
+    sequences: dict[tuple[int, ...], None] = {}
     for word in words:
         if not word.strip():
             raise invalid("bad_words must not hold an empty string", "bad_words")
+        if len(word) > MAX_BAD_WORD_CHARS:
+            raise invalid(
+                f"bad_words holds a word of {len(word)} characters; at most {MAX_BAD_WORD_CHARS}",
+                "bad_words",
+            )
         for text in (word, f" {word.lstrip()}"):
             token_ids = tokenizer.encode(text, add_special_tokens=False)
-            if token_ids and token_ids not in sequences:
-                sequences.append(token_ids)
-    return sequences
+            if token_ids:
+                sequences[tuple(token_ids)] = None
+    return [list(token_ids) for token_ids in sequences]

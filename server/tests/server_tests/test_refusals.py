@@ -117,6 +117,8 @@ def test_greedy_takes_any_filter(server: Server, fields: dict[str, Any]) -> None
         ("prompt_logprobs", '{"prompt_logprobs":1,"stream":true}'),
         ("allowed_token_ids", '{"allowed_token_ids":[]}'),
         ("bad_words", '{"bad_words":[""]}'),
+        ("bad_words", json.dumps({"bad_words": ["x"] * 1025})),
+        ("bad_words", json.dumps({"bad_words": ["x" * 1001]})),
         ("stop", '{"stop":[""]}'),
         ("stop", '{"stop":""}'),
         ("stop", json.dumps({"stop": list("abcdefghijklmnopq")})),
