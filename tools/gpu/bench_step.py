@@ -150,7 +150,7 @@ def main() -> int:
     weight_bytes = 8.04e9
     lines = []
     for limit in (0, 1):
-        bench.backend.ops.max_gemv_rows = limit
+        bench.backend.ops.products.max_gemv_rows = limit
         bench.forget_recordings()
         lines.append(f"own products up to {limit} rows")
         lines += [bench.decode(rows, 1024, weight_bytes) for rows in (1,)]

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from typing import TYPE_CHECKING, cast
 
 from pegainfer_core.backend.cuda.arrays import address, element
+from pegainfer_core.backend.cuda.cuda_attention import CudaAttention
 from pegainfer_core.backend.cuda.cuda_batch import CudaBatch, DeferredHeads
-from pegainfer_core.backend.cuda.products import Products, ProductShape
+from pegainfer_core.backend.cuda.cuda_products import CudaProducts
+from pegainfer_core.backend.cuda.pages import layer_address, page_values
 from pegainfer_core.backend.dtype import DType
 from pegainfer_core.backend.ops import Ops
 from pegainfer_core.kernels import catalog
@@ -16,19 +17,13 @@ if TYPE_CHECKING:
     from pegainfer_core.backend.batch import Batch
     from pegainfer_core.backend.cuda.device import Device
     from pegainfer_core.backend.cuda.library import KernelLibrary
+    from pegainfer_core.backend.cuda.products import Products
     from pegainfer_core.backend.decoder import AttentionShape, AttentionWeights, MlpWeights
     from pegainfer_core.backend.kv_pool import KvPool
     from pegainfer_core.backend.rope import RopeTable
     from pegainfer_core.backend.tensor import Tensor
     from pegainfer_core.backend.workspace import Workspace
     from pegainfer_core.kernels import KernelSpec
-
-_LOG2_E = math.log2(math.e)
-_MAX_FUSED_ROWS = 64
-"""Beyond, what each program does before its attention costs more than launches of its own."""
-
-_COUNTER_BYTES = 1 << 20
-"""For (rows, key heads) of a step, four bytes each."""
 
 
 class CudaOps(Ops):
@@ -40,18 +35,15 @@ class CudaOps(Ops):
         products: Its matrix products.
 
     Attributes:
-        max_gemv_rows: Up to so many rows products run on our own kernel, which reads the weights
-            faster than cuBLASLt does and spares the launches around it.
+        products: Which kernel computes a product.
     """
 
     def __init__(self, device: Device, library: KernelLibrary, products: Products) -> None:
         self._device = device
         self._library = library
-        self._products = products
         self._overlaps = device.arch >= catalog.OVERLAP_ARCH
-        self._counters = device.allocate(_COUNTER_BYTES)
-        device.fill(self._counters.address, 0, _COUNTER_BYTES)
-        self.max_gemv_rows = catalog.GEMV_ROWS[-1]
+        self.products = CudaProducts(device, library, products)
+        self._attention = CudaAttention(device, library)
 
     def embed(self, batch: Batch, table: Tensor, hidden: Tensor) -> None:
         """See `Ops.embed`."""
@@ -75,7 +67,7 @@ class CudaOps(Ops):
         normed = workspace.buffer("normed", hidden.width, hidden.dtype)
         self.rms_norm(count, hidden, weights.input_norm, shape.norm_eps, normed)
         self.linear(count, normed, weights.qkv, qkv)
-        if not cuda.num_tiles and cuda.num_rows <= _MAX_FUSED_ROWS:
+        if self._attention.defers_heads(cuda):
             # The attention of decoding rows does the rest on its way.
             cuda.deferred = DeferredHeads(layer, weights.head_norm, rope)
             return
@@ -91,15 +83,15 @@ class CudaOps(Ops):
         self._launch(
             spec, (count, shape.num_heads + shape.num_kv_heads), address(qkv),
             address(weights.head_norm), address(rope.cos), address(rope.sin),
-            cuda.positions, cuda.slots, _layer_address(kv, layer),
-            qkv.width, 0, shape.num_heads, shape.num_kv_heads, _page_values(kv), shape.norm_eps,
+            cuda.positions, cuda.slots, layer_address(kv, layer),
+            qkv.width, 0, shape.num_heads, shape.num_kv_heads, page_values(kv), shape.norm_eps,
         )  # fmt: skip
 
     def out_proj_add(
         self, batch: Batch, attended: Tensor, weight: Tensor, hidden: Tensor, workspace: Workspace
     ) -> None:
         """See `Ops.out_proj_add`; the sum is rounded once."""
-        self._multiply_add(batch.num_tokens, attended, weight, hidden)
+        self.products.add(batch.num_tokens, attended, weight, hidden)
 
     def norm_gate_up_act(
         self,
@@ -115,8 +107,8 @@ class CudaOps(Ops):
         # Laid out even if the first step is small.
         gate_up = workspace.buffer("gate_up", weights.gate_up.shape[0], hidden.dtype)
         self.rms_norm(count, hidden, weights.norm, weights.norm_eps, normed)
-        if self._takes_gemv(count, normed, activated):
-            self._gemv(count, normed, weights.gate_up, activated, gated=True)
+        if self.products.takes_gemv(count, normed, activated):
+            self.products.gemv(count, normed, weights.gate_up, activated, gated=True)
         else:
             self.linear(count, normed, weights.gate_up, gate_up)
             self.silu_mul(count, gate_up, activated)
@@ -125,7 +117,7 @@ class CudaOps(Ops):
         self, batch: Batch, activated: Tensor, weight: Tensor, hidden: Tensor, workspace: Workspace
     ) -> None:
         """See `Ops.down_add`; the sum is rounded once."""
-        self._multiply_add(batch.num_tokens, activated, weight, hidden)
+        self.products.add(batch.num_tokens, activated, weight, hidden)
 
     def take_logit_tokens(
         self, batch: Batch, first: int, count: int, x: Tensor, out: Tensor
@@ -137,7 +129,7 @@ class CudaOps(Ops):
         """See `Ops.rms_norm`."""
         # Measured: ahead of our own product, whose weights are on their way by then, an early start
         # costs 4 us a layer; ahead of the library's it saves 1.
-        overlaps = self._overlaps and count > self.max_gemv_rows
+        overlaps = self._overlaps and count > self.products.max_gemv_rows
         self._launch(
             catalog.rms_norm(element(x.dtype), x.width, overlaps=overlaps),
             (count, 1),
@@ -150,10 +142,7 @@ class CudaOps(Ops):
 
     def linear(self, count: int, x: Tensor, weight: Tensor, out: Tensor) -> None:
         """See `Ops.linear`."""
-        if self._takes_gemv(count, x, out):
-            self._gemv(count, x, weight, out)
-        else:
-            self._multiply(count, x, weight, out, accumulate=False)
+        self.products.linear(count, x, weight, out)
 
     def head_norm(self, count: int, x: Tensor, weight: Tensor, eps: float) -> None:
         """See `Ops.head_norm`."""
@@ -194,8 +183,8 @@ class CudaOps(Ops):
         )
         self._launch(
             spec, (batch.num_tokens, shape.num_kv_heads), address(qkv), 0, 0, 0, 0,
-            cast(CudaBatch, batch).slots, _layer_address(kv, layer),
-            qkv.width, shape.num_heads, 0, shape.num_kv_heads, _page_values(kv), 0.0,
+            cast(CudaBatch, batch).slots, layer_address(kv, layer),
+            qkv.width, shape.num_heads, 0, shape.num_kv_heads, page_values(kv), 0.0,
         )  # fmt: skip
 
     def paged_attention(
@@ -210,14 +199,7 @@ class CudaOps(Ops):
     ) -> None:
         """See `Ops.paged_attention`."""
         cuda = cast(CudaBatch, batch)
-        if cuda.deferred is not None:
-            self._attend_step(cuda, cuda.deferred, qkv, shape, kv, layer, attended, workspace)
-            cuda.deferred = None
-            return
-        if cuda.num_rows:
-            self._attend_decoding(cuda, qkv, shape, kv, layer, attended, workspace)
-        if cuda.num_tiles:
-            self._attend_prefilling(cuda, qkv, shape, kv, layer, attended)
+        self._attention.attend(cuda, qkv, shape, kv, layer, attended, workspace)
 
     def silu_mul(self, count: int, gate_up: Tensor, out: Tensor) -> None:
         """See `Ops.silu_mul`."""
@@ -258,83 +240,6 @@ class CudaOps(Ops):
             num_parts,
         )  # fmt: skip
 
-    def _attend_step(
-        self,
-        batch: CudaBatch,
-        heads: DeferredHeads,
-        qkv: Tensor,
-        shape: AttentionShape,
-        kv: KvPool,
-        layer: int,
-        attended: Tensor,
-        workspace: Workspace,
-    ) -> None:
-        """Head norms, RoPE, KV write and attention of decoding rows in one launch."""
-        if heads.layer != layer:
-            raise ValueError(f"layer {layer} attends before the heads of {heads.layer} are used")
-        kind, group = element(qkv.dtype), shape.num_heads // shape.num_kv_heads
-        partial, stats = _part_buffers(batch, shape, workspace)
-        spec = catalog.decode_attention(
-            kind,
-            shape.head_dim,
-            heads.rope.cos.width,
-            kv.layout.page_tokens,
-            group,
-            overlaps=self._overlaps,
-        )
-        self._launch(
-            spec, (batch.max_items, shape.num_kv_heads), address(qkv), address(heads.norm),
-            address(heads.rope.cos), address(heads.rope.sin), batch.positions, batch.slots,
-            _layer_address(kv, layer), batch.items, batch.num_items, batch.row_items,
-            batch.page_starts, batch.pages, address(partial), address(stats),
-            self._counters.address, address(attended), qkv.width, _page_values(kv),
-            shape.num_kv_heads, group, shape.scale * _LOG2_E, shape.norm_eps,
-        )  # fmt: skip
-
-    def _attend_decoding(
-        self,
-        batch: CudaBatch,
-        qkv: Tensor,
-        shape: AttentionShape,
-        kv: KvPool,
-        layer: int,
-        attended: Tensor,
-        workspace: Workspace,
-    ) -> None:
-        layout = kv.layout
-        partial, stats = _part_buffers(batch, shape, workspace)
-        group = shape.num_heads // shape.num_kv_heads
-        spec = catalog.attend_items(element(qkv.dtype), shape.head_dim, layout.page_tokens, group)
-        self._launch(
-            spec, (batch.max_items, shape.num_kv_heads), address(qkv), _layer_address(kv, layer),
-            batch.items, batch.num_items, batch.page_starts, batch.pages,
-            address(partial), address(stats),
-            qkv.width, _page_values(kv), shape.num_kv_heads, group, shape.scale * _LOG2_E,
-        )  # fmt: skip
-        self._launch(
-            catalog.combine_items(element(qkv.dtype), shape.head_dim),
-            (batch.num_rows, shape.num_heads), address(partial), address(stats), batch.row_items,
-            address(attended), shape.num_heads,
-        )  # fmt: skip
-
-    def _attend_prefilling(
-        self,
-        batch: CudaBatch,
-        qkv: Tensor,
-        shape: AttentionShape,
-        kv: KvPool,
-        layer: int,
-        attended: Tensor,
-    ) -> None:
-        self._launch(
-            catalog.attend_tiles(element(qkv.dtype), shape.head_dim, kv.layout.page_tokens),
-            (batch.num_tiles * catalog.prefill_parts(element(qkv.dtype)), shape.num_heads),
-            address(qkv), _layer_address(kv, layer),
-            batch.tiles, batch.row_starts, batch.context_lens, batch.page_starts, batch.pages,
-            address(attended), qkv.width, _page_values(kv), shape.num_kv_heads,
-            shape.num_heads // shape.num_kv_heads, shape.scale * _LOG2_E,
-        )  # fmt: skip
-
     def _take_rows(self, count: int, source: Tensor, indices: int, out: Tensor) -> None:
         self._launch(
             catalog.take_rows(element(out.dtype), out.width),
@@ -345,83 +250,5 @@ class CudaOps(Ops):
             out.width,
         )
 
-    def _multiply_add(self, count: int, x: Tensor, weight: Tensor, hidden: Tensor) -> None:
-        if self._takes_gemv(count, x, hidden):
-            self._gemv(count, x, weight, hidden, add=True)
-        else:
-            self._multiply(count, x, weight, hidden, accumulate=True)
-
-    def _takes_gemv(self, count: int, x: Tensor, out: Tensor) -> bool:
-        rows = _gemv_rows(count)
-        return (
-            count <= self.max_gemv_rows
-            and catalog.takes_gemv(x.width)
-            and x.dtype is out.dtype
-            and rows <= x.shape[0]
-            and rows <= out.shape[0]
-        )
-
-    def _gemv(
-        self,
-        count: int,
-        x: Tensor,
-        weight: Tensor,
-        out: Tensor,
-        *,
-        gated: bool = False,
-        add: bool = False,
-    ) -> None:
-        spec = catalog.gemv(
-            element(x.dtype),
-            x.width,
-            _gemv_rows(count),
-            overlaps=self._overlaps,
-            gated=gated,
-            add=add,
-        )
-        self._launch(spec, (out.width, 1), address(x), address(weight), address(out), out.width)
-
-    def _multiply(
-        self, count: int, x: Tensor, weight: Tensor, out: Tensor, *, accumulate: bool
-    ) -> None:
-        rows = min(_round_rows(count), x.shape[0], out.shape[0])
-        n, k = weight.shape
-        shape = ProductShape(rows, n, k, x.dtype, out.dtype, accumulate)
-        self._products.run(shape, address(x), address(weight), address(out))
-
     def _launch(self, spec: KernelSpec, grid: tuple[int, int], *arguments: float) -> None:
         self._library.get(spec).launch(self._device.stream, grid, *arguments)
-
-
-def _gemv_rows(count: int) -> int:
-    return next((rows for rows in catalog.GEMV_ROWS if rows >= count), count)
-
-
-def _round_rows(count: int) -> int:
-    """Rows that a product computes for `count` of them: few different sizes, so few plans.
-
-    What is in the rows behind the step's own comes out as garbage that nobody reads.
-    """
-    if count <= 16:
-        return count
-    step = 16 if count <= 256 else 64
-    return -(-count // step) * step
-
-
-def _part_buffers(
-    batch: CudaBatch, shape: AttentionShape, workspace: Workspace
-) -> tuple[Tensor, Tensor]:
-    """Room for parts of rows' attention: sums, and their maxima and totals."""
-    most = len(batch.metadata.context_lens) + batch.upload.limits.target_items
-    partial = workspace.buffer("attention_parts", shape.query_width, DType.FLOAT32, most)
-    stats = workspace.buffer("attention_stats", 2 * shape.num_heads, DType.FLOAT32, most)
-    return partial, stats
-
-
-def _layer_address(kv: KvPool, layer: int) -> int:
-    """Where a layer's keys lie in page 0."""
-    return address(kv.pages) + layer * kv.layout.page_tokens * kv.layout.token_layer_bytes
-
-
-def _page_values(kv: KvPool) -> int:
-    return kv.layout.page_bytes // kv.layout.dtype.itemsize

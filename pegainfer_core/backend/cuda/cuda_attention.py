@@ -1,0 +1,157 @@
+"""Paged attention on a GPU: decoding rows in one launch or two, prefill tiles in another."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+from pegainfer_core.backend.cuda.arrays import address, element
+from pegainfer_core.backend.cuda.pages import layer_address, page_values
+from pegainfer_core.backend.dtype import DType
+from pegainfer_core.kernels import catalog
+
+if TYPE_CHECKING:
+    from pegainfer_core.backend.cuda.cuda_batch import CudaBatch, DeferredHeads
+    from pegainfer_core.backend.cuda.device import Device
+    from pegainfer_core.backend.cuda.library import KernelLibrary
+    from pegainfer_core.backend.decoder import AttentionShape
+    from pegainfer_core.backend.kv_pool import KvPool
+    from pegainfer_core.backend.tensor import Tensor
+    from pegainfer_core.backend.workspace import Workspace
+
+_LOG2_E = math.log2(math.e)
+_COUNTER_BYTES = 1 << 20
+"""For (rows, key heads) of a step, four bytes each."""
+
+_MAX_FUSED_ROWS = 64
+"""Beyond, what each program does before its attention costs more than launches of its own."""
+
+
+class CudaAttention:
+    """Launches the attention of a step, layer by layer.
+
+    Args:
+        device: Where everything lies.
+        library: Its kernels.
+    """
+
+    def __init__(self, device: Device, library: KernelLibrary) -> None:
+        self._device = device
+        self._library = library
+        self._overlaps = device.arch >= catalog.OVERLAP_ARCH
+        self._counters = device.allocate(_COUNTER_BYTES)
+        device.fill(self._counters.address, 0, _COUNTER_BYTES)
+
+    def defers_heads(self, batch: CudaBatch) -> bool:
+        """Whether `attend` does the head norms, RoPE and KV write of this step on its way."""
+        return not batch.num_tiles and batch.num_rows <= _MAX_FUSED_ROWS
+
+    def attend(
+        self,
+        batch: CudaBatch,
+        qkv: Tensor,
+        shape: AttentionShape,
+        kv: KvPool,
+        layer: int,
+        attended: Tensor,
+        workspace: Workspace,
+    ) -> None:
+        """See `Ops.paged_attention`."""
+        if batch.deferred is not None:
+            self._attend_step(batch, batch.deferred, qkv, shape, kv, layer, attended, workspace)
+            batch.deferred = None
+            return
+        if batch.num_rows:
+            self._attend_decoding(batch, qkv, shape, kv, layer, attended, workspace)
+        if batch.num_tiles:
+            self._attend_prefilling(batch, qkv, shape, kv, layer, attended)
+
+    def _attend_step(
+        self,
+        batch: CudaBatch,
+        heads: DeferredHeads,
+        qkv: Tensor,
+        shape: AttentionShape,
+        kv: KvPool,
+        layer: int,
+        attended: Tensor,
+        workspace: Workspace,
+    ) -> None:
+        """Head norms, RoPE, KV write and attention of decoding rows in one launch."""
+        if heads.layer != layer:
+            raise ValueError(f"layer {layer} attends before the heads of {heads.layer} are used")
+        kind, group = element(qkv.dtype), shape.num_heads // shape.num_kv_heads
+        partial, stats = _part_buffers(batch, shape, workspace)
+        spec = catalog.decode_attention(
+            kind,
+            shape.head_dim,
+            heads.rope.cos.width,
+            kv.layout.page_tokens,
+            group,
+            overlaps=self._overlaps,
+        )
+        self._library.get(spec).launch(
+            self._device.stream, (batch.max_items, shape.num_kv_heads),
+            address(qkv), address(heads.norm),
+            address(heads.rope.cos), address(heads.rope.sin), batch.positions, batch.slots,
+            layer_address(kv, layer), batch.items, batch.num_items, batch.row_items,
+            batch.page_starts, batch.pages, address(partial), address(stats),
+            self._counters.address, address(attended), qkv.width, page_values(kv),
+            shape.num_kv_heads, group, shape.scale * _LOG2_E, shape.norm_eps,
+        )  # fmt: skip
+
+    def _attend_decoding(
+        self,
+        batch: CudaBatch,
+        qkv: Tensor,
+        shape: AttentionShape,
+        kv: KvPool,
+        layer: int,
+        attended: Tensor,
+        workspace: Workspace,
+    ) -> None:
+        layout = kv.layout
+        partial, stats = _part_buffers(batch, shape, workspace)
+        group = shape.num_heads // shape.num_kv_heads
+        spec = catalog.attend_items(element(qkv.dtype), shape.head_dim, layout.page_tokens, group)
+        self._library.get(spec).launch(
+            self._device.stream, (batch.max_items, shape.num_kv_heads),
+            address(qkv), layer_address(kv, layer),
+            batch.items, batch.num_items, batch.page_starts, batch.pages,
+            address(partial), address(stats),
+            qkv.width, page_values(kv), shape.num_kv_heads, group, shape.scale * _LOG2_E,
+        )  # fmt: skip
+        self._library.get(catalog.combine_items(element(qkv.dtype), shape.head_dim)).launch(
+            self._device.stream,
+            (batch.num_rows, shape.num_heads), address(partial), address(stats), batch.row_items,
+            address(attended), shape.num_heads,
+        )  # fmt: skip
+
+    def _attend_prefilling(
+        self,
+        batch: CudaBatch,
+        qkv: Tensor,
+        shape: AttentionShape,
+        kv: KvPool,
+        layer: int,
+        attended: Tensor,
+    ) -> None:
+        spec = catalog.attend_tiles(element(qkv.dtype), shape.head_dim, kv.layout.page_tokens)
+        self._library.get(spec).launch(
+            self._device.stream,
+            (batch.num_tiles * catalog.prefill_parts(element(qkv.dtype)), shape.num_heads),
+            address(qkv), layer_address(kv, layer),
+            batch.tiles, batch.row_starts, batch.context_lens, batch.page_starts, batch.pages,
+            address(attended), qkv.width, page_values(kv), shape.num_kv_heads,
+            shape.num_heads // shape.num_kv_heads, shape.scale * _LOG2_E,
+        )  # fmt: skip
+
+
+def _part_buffers(
+    batch: CudaBatch, shape: AttentionShape, workspace: Workspace
+) -> tuple[Tensor, Tensor]:
+    """Room for parts of rows' attention: sums, and their maxima and totals."""
+    most = len(batch.metadata.context_lens) + batch.upload.limits.target_items
+    partial = workspace.buffer("attention_parts", shape.query_width, DType.FLOAT32, most)
+    stats = workspace.buffer("attention_stats", 2 * shape.num_heads, DType.FLOAT32, most)
+    return partial, stats

@@ -1,0 +1,179 @@
+"""Kernels between a QKV product and the output projection."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from pegainfer_core.kernels.catalog.sizes import power_of_two
+from pegainfer_core.kernels.spec import KernelSpec
+
+if TYPE_CHECKING:
+    from pegainfer_core.kernels.catalog.sizes import ElementType
+
+DECODE_BLOCK: Final = 64
+"""Positions a step of the decode attention takes; parts of contexts are multiples of it."""
+
+PREFILL_TILE: Final = 128
+"""Query tokens in a tile of the prefill attention's work list."""
+
+
+def prepare_heads(
+    element: ElementType,
+    head_dim: int,
+    half: int,
+    page_tokens: int,
+    *,
+    norm: bool,
+    rope: bool,
+    write: bool,
+) -> KernelSpec:
+    """Norm, RoPE and KV write, or some of them."""
+    pointer = f"*{element}:16"
+    return KernelSpec(
+        module="heads",
+        function="prepare_heads",
+        arguments=(
+            *(pointer,) * 4,
+            *("*i32",) * 2,
+            pointer,
+            *("i32",) * 4,
+            "i64",
+            "fp32",
+        ),
+        constants=(
+            ("HEAD_DIM", head_dim),
+            ("HALF", half),
+            ("BLOCK", max(power_of_two(head_dim), 16)),
+            ("PAGE", page_tokens),
+            ("NORM", int(norm)),
+            ("ROPE", int(rope)),
+            ("WRITE", int(write)),
+        ),
+        num_warps=1,
+    )
+
+
+def attend_items(element: ElementType, head_dim: int, page_tokens: int, group: int) -> KernelSpec:
+    """Decode attention over parts of contexts."""
+    pointer = f"*{element}:16"
+    block_d = max(power_of_two(head_dim), 16)
+    aligned = ":16" if head_dim % 16 == 0 else ""
+    return KernelSpec(
+        module="decode_attention",
+        function="attend_items",
+        arguments=(
+            pointer,
+            pointer,
+            *("*i32",) * 4,
+            *("*fp32:16",) * 2,
+            f"i32{aligned}",
+            f"i64{aligned}",
+            "i32",
+            "i32",
+            "fp32",
+        ),
+        constants=(
+            ("HEAD_DIM", head_dim),
+            ("BLOCK_D", block_d),
+            ("BLOCK_G", max(power_of_two(group), 16)),
+            ("BLOCK_N", DECODE_BLOCK if element == "bf16" else 32),
+            ("PAGE", page_tokens),
+        ),
+        num_warps=4,
+        num_stages=3 if element == "bf16" else 1,
+    )
+
+
+def decode_attention(
+    element: ElementType,
+    head_dim: int,
+    half: int,
+    page_tokens: int,
+    group: int,
+    *,
+    overlaps: bool,
+) -> KernelSpec:
+    """Everything between a decode step's QKV product and its output projection."""
+    pointer = f"*{element}:16"
+    aligned = ":16" if head_dim % 16 == 0 else ""
+    fast = element == "bf16"
+    return KernelSpec(
+        module="decode_step",
+        function="decode_attention",
+        arguments=(
+            *(pointer,) * 4,
+            *("*i32",) * 2,
+            pointer,
+            *("*i32",) * 5,
+            *("*fp32:16",) * 2,
+            "*i32",
+            pointer,
+            f"i32{aligned}",
+            f"i64{aligned}",
+            "i32",
+            "i32",
+            "fp32",
+            "fp32",
+        ),
+        constants=(
+            ("HEAD_DIM", head_dim),
+            ("HALF", half),
+            ("BLOCK_D", max(power_of_two(head_dim), 16)),
+            ("BLOCK_H", power_of_two(group)),
+            ("BLOCK_G", max(power_of_two(group), 16)),
+            ("BLOCK_N", DECODE_BLOCK if fast else 32),
+            ("PAGE", page_tokens),
+            ("OVERLAP", int(overlaps)),
+        ),
+        num_warps=4,
+        num_stages=3 if fast else 1,
+        overlaps=overlaps,
+    )
+
+
+def combine_items(element: ElementType, head_dim: int) -> KernelSpec:
+    """Joins the parts of each row's decode attention."""
+    return KernelSpec(
+        module="decode_attention",
+        function="combine_items",
+        arguments=("*fp32:16", "*fp32:16", "*i32", f"*{element}:16", "i32"),
+        constants=(("HEAD_DIM", head_dim), ("BLOCK_D", max(power_of_two(head_dim), 16))),
+        num_warps=1,
+    )
+
+
+def prefill_parts(element: ElementType) -> int:
+    """Programs that share a tile."""
+    return 1 if element == "bf16" else 8
+
+
+def attend_tiles(element: ElementType, head_dim: int, page_tokens: int) -> KernelSpec:
+    """Prefill attention."""
+    pointer = f"*{element}:16"
+    aligned = ":16" if head_dim % 16 == 0 else ""
+    fast = element == "bf16"
+    return KernelSpec(
+        module="prefill_attention",
+        function="attend_tiles",
+        arguments=(
+            pointer,
+            pointer,
+            *("*i32",) * 5,
+            pointer,
+            f"i32{aligned}",
+            f"i64{aligned}",
+            "i32",
+            "i32",
+            "fp32",
+        ),
+        constants=(
+            ("HEAD_DIM", head_dim),
+            ("BLOCK_D", max(power_of_two(head_dim), 16)),
+            ("BLOCK_M", PREFILL_TILE // prefill_parts(element)),
+            ("BLOCK_N", 64 if fast else 32),
+            ("PAGE", page_tokens),
+            ("PARTS", prefill_parts(element)),
+        ),
+        num_warps=8 if fast else 4,
+        num_stages=3 if fast else 1,
+    )

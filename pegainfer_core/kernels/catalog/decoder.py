@@ -1,0 +1,54 @@
+"""Which kernels a decoder of given sizes needs."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pegainfer_core.kernels.catalog.attention import (
+    attend_items,
+    attend_tiles,
+    combine_items,
+    decode_attention,
+    prepare_heads,
+)
+from pegainfer_core.kernels.catalog.choice import argmax_parts, argmax_rows
+from pegainfer_core.kernels.catalog.products import GEMV_ROWS, gemv, takes_gemv
+from pegainfer_core.kernels.catalog.rows import rms_norm, silu_mul, take_rows
+from pegainfer_core.kernels.catalog.seeded import fill_quantiles
+from pegainfer_core.kernels.catalog.sizes import OVERLAP_ARCH
+
+if TYPE_CHECKING:
+    from pegainfer_core.kernels.arch import Arch
+    from pegainfer_core.kernels.catalog.sizes import DecoderSizes
+    from pegainfer_core.kernels.spec import KernelSpec
+
+
+def decoder_specs(sizes: DecoderSizes, arch: Arch) -> list[KernelSpec]:
+    """Every kernel that a decoder's steps launch on an architecture."""
+    element, head_dim, page = sizes.element, sizes.head_dim, sizes.page_tokens
+    group = sizes.num_heads // sizes.num_kv_heads
+    overlaps = arch >= OVERLAP_ARCH
+    query_width = sizes.num_heads * head_dim
+    specs = [
+        take_rows(element, sizes.hidden),
+        rms_norm(element, sizes.hidden, overlaps=False),
+        silu_mul(element, sizes.intermediate),
+        prepare_heads(element, head_dim, head_dim // 2, page, norm=True, rope=True, write=True),
+        attend_items(element, head_dim, page, group),
+        combine_items(element, head_dim),
+        attend_tiles(element, head_dim, page),
+        argmax_parts(),
+        argmax_rows(),
+        fill_quantiles(element),
+        decode_attention(element, head_dim, head_dim // 2, page, group, overlaps=overlaps),
+    ]
+    if overlaps:
+        specs.append(rms_norm(element, sizes.hidden, overlaps=True))
+    for rows in GEMV_ROWS:
+        if takes_gemv(sizes.hidden):
+            specs.append(gemv(element, sizes.hidden, rows, overlaps=overlaps))
+            specs.append(gemv(element, sizes.hidden, rows, overlaps=overlaps, gated=True))
+        for k in (query_width, sizes.intermediate):
+            if takes_gemv(k):
+                specs.append(gemv(element, k, rows, overlaps=overlaps, add=True))
+    return specs
