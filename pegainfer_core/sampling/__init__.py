@@ -7,14 +7,26 @@ min_p keep that of Hugging Face's `generate`.
 """
 
 from pegainfer_core.sampling.draw import choose_token
+from pegainfer_core.sampling.host_step_sampler import HostStepSampler
 from pegainfer_core.sampling.logprobs import row_logprobs
 from pegainfer_core.sampling.philox import philox4x32, request_seed, token_bits
 from pegainfer_core.sampling.sampler import SampledToken, Sampler
+from pegainfer_core.sampling.step_sampler import (
+    ChoiceKind,
+    ChoiceRow,
+    PendingTokens,
+    StepSampler,
+)
 from pegainfer_core.sampling.top import top_token_ids
 
 __all__ = [
+    "ChoiceKind",
+    "ChoiceRow",
+    "HostStepSampler",
+    "PendingTokens",
     "SampledToken",
     "Sampler",
+    "StepSampler",
     "choose_token",
     "philox4x32",
     "request_seed",

@@ -16,6 +16,7 @@ from pegainfer_core.kernels.catalog.attention import (
 from pegainfer_core.kernels.catalog.choice import (
     ARGMAX_BLOCK,
     ARGMAX_PARTS,
+    CHOICE_WORDS,
     argmax_parts,
     argmax_rows,
 )
@@ -34,6 +35,7 @@ from pegainfer_core.kernels.catalog.sizes import OVERLAP_ARCH, DecoderSizes, Ele
 __all__ = [
     "ARGMAX_BLOCK",
     "ARGMAX_PARTS",
+    "CHOICE_WORDS",
     "DECODE_BLOCK",
     "GEMV_BLOCK",
     "GEMV_ROWS",

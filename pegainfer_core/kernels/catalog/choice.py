@@ -6,6 +6,9 @@ from typing import Final
 
 from pegainfer_core.kernels.spec import KernelSpec
 
+CHOICE_WORDS: Final = 32
+"""int32 words that describe one row's choice; `sampling.choice_words` knows which is what."""
+
 ARGMAX_PARTS: Final = 32
 ARGMAX_BLOCK: Final = 1024
 
