@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from pegainfer_qwen3.scheduler import Qwen3Scheduler
 
 from pegainfer_core.contract import GenerateRequest, SamplingParams, ServePlan
-from pegainfer_core.engine import Ledger, RowResult, Sequence, StepPlan
+from pegainfer_core.engine import DoneStep, LaunchedStep, Ledger, RowResult, Sequence, StepPlan
 from pegainfer_core.kv import KvManager
 
 if TYPE_CHECKING:
@@ -27,10 +27,10 @@ VOCAB_SIZE = 150_000
 class NullRunner:
     """Chooses a token for every row without computing anything."""
 
-    def execute(self, plan: StepPlan) -> list[RowResult]:
+    def launch(self, plan: StepPlan) -> LaunchedStep:
         """One token for each row."""
         result = RowResult(7)
-        return [result] * len(plan.rows)
+        return DoneStep([result] * len(plan.rows))
 
     def close(self) -> None:
         """Nothing to release."""
@@ -68,7 +68,7 @@ def bench_decode_bookkeeping(prefix_cache: bool) -> float:
         num_tokens = len(sequence.token_ids)
         kv.admit(sequence, reserve_tokens=num_tokens, room_tokens=num_tokens)
         kv.grow(sequence, num_tokens)
-        sequence.num_computed = num_tokens
+        sequence.num_computed = sequence.num_completed = num_tokens
         kv.commit([sequence])
         sequences.append(sequence)
     steps_s = []
@@ -81,6 +81,7 @@ def bench_decode_bookkeeping(prefix_cache: bool) -> float:
         spent_s = time.perf_counter() - started
         for sequence in sequences:
             sequence.num_computed += 1
+            sequence.num_completed += 1
         started = time.perf_counter()
         kv.commit(sequences)
         steps_s.append(spent_s + time.perf_counter() - started)
@@ -137,7 +138,7 @@ def bench_long_prompt() -> dict[str, float]:
     figures["admit it when nobody has seen it"] = best_s(lambda: kv.release(admitted(prompt)), 10)
     sequence = admitted(prompt)
     kv.grow(sequence, PROMPT_TOKENS)
-    sequence.num_computed = PROMPT_TOKENS
+    sequence.num_computed = sequence.num_completed = PROMPT_TOKENS
     started = time.perf_counter()
     kv.commit([sequence])
     figures["hash and publish all its pages"] = time.perf_counter() - started

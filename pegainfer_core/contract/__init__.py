@@ -25,6 +25,7 @@ from pegainfer_core.contract.event import (
     TokenLogprobs,
     Tokens,
 )
+from pegainfer_core.contract.fault import DeviceFault
 from pegainfer_core.contract.launch import CoreOptions, LaunchContext, ServePlan
 from pegainfer_core.contract.reject import (
     ContextLength,
@@ -46,6 +47,7 @@ __all__ = [
     "TERMINAL_EVENTS",
     "ContextLength",
     "CoreOptions",
+    "DeviceFault",
     "Draining",
     "EmptyPrompt",
     "EngineCapabilities",

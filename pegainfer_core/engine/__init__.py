@@ -1,24 +1,28 @@
 """Engine parts: ledger, driver loop, the two transports, and what schedulers are made of."""
 
 from pegainfer_core.engine.admission import Admission
-from pegainfer_core.engine.chunking import plan_chunks, share_prefill_budget
+from pegainfer_core.engine.chunking import plan_chunks, prefill_budget, share_prefill_budget
 from pegainfer_core.engine.client import EngineClient, RequestStream
 from pegainfer_core.engine.ledger import Ledger, LedgerError
 from pegainfer_core.engine.local import BuiltEngine, LocalEngine
+from pegainfer_core.engine.pipeline import CompletedStep, StepPipeline
 from pegainfer_core.engine.process import ProcessEngine
 from pegainfer_core.engine.queue import WaitingQueue
 from pegainfer_core.engine.running import RunningSet, make_room
 from pegainfer_core.engine.scheduler import Scheduler
 from pegainfer_core.engine.sequence import Sequence
 from pegainfer_core.engine.slots import SlotPool
-from pegainfer_core.engine.step import ModelRunner, Row, RowResult, StepPlan
+from pegainfer_core.engine.step import DoneStep, LaunchedStep, ModelRunner, Row, RowResult, StepPlan
 from pegainfer_core.engine.stopping import deliver, finish_reason
 from pegainfer_core.engine.validation import check_request, clamp_max_tokens
 
 __all__ = [
     "Admission",
     "BuiltEngine",
+    "CompletedStep",
+    "DoneStep",
     "EngineClient",
+    "LaunchedStep",
     "Ledger",
     "LedgerError",
     "LocalEngine",
@@ -31,6 +35,7 @@ __all__ = [
     "Scheduler",
     "Sequence",
     "SlotPool",
+    "StepPipeline",
     "StepPlan",
     "WaitingQueue",
     "check_request",
@@ -39,5 +44,6 @@ __all__ = [
     "finish_reason",
     "make_room",
     "plan_chunks",
+    "prefill_budget",
     "share_prefill_budget",
 ]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from pegainfer_core.engine.step import Row
 from pegainfer_core.kv import PageError
@@ -12,6 +12,30 @@ if TYPE_CHECKING:
 
     from pegainfer_core.engine.sequence import Sequence
     from pegainfer_core.kv import KvManager
+
+
+MIXED_PREFILL_TOKENS: Final = 1024
+"""Prompt tokens in a step beside decoding rows while few prompts wait: bounds what they wait."""
+
+_BACKLOG_SHARE: Final = 4
+
+
+def prefill_budget(sequences: Ordered[Sequence], limit_tokens: int, num_decode: int) -> int:
+    """Most prompt tokens in a step.
+
+    Every running request waits for the step's prompt tokens, so beside decoding rows the budget is
+    small; it grows with what is left to prefill, because a long queue of prompts is served sooner
+    in large steps and delays everybody either way.
+
+    Args:
+        sequences: Prefilling ones.
+        limit_tokens: Most tokens in any step.
+        num_decode: Decoding rows in the step.
+    """
+    if num_decode == 0:
+        return limit_tokens
+    backlog = sum(sequence.num_uncomputed for sequence in sequences)
+    return min(max(backlog // _BACKLOG_SHARE, MIXED_PREFILL_TOKENS), limit_tokens)
 
 
 def plan_chunks(sequences: Ordered[Sequence], budget_tokens: int, kv: KvManager) -> list[Row]:

@@ -21,7 +21,11 @@ class Sequence:
         request: The client's request.
         max_tokens: Most tokens to generate, already clamped to the context window.
         token_ids: Prompt followed by every generated id.
-        num_computed: Leading tokens whose KV is in `page_ids` (prefix hits included).
+        num_computed: Leading tokens whose KV is in `page_ids` once every launched step has
+            completed (prefix hits included).
+        num_completed: Those whose step has completed.
+        num_unread: Tokens that launched steps chose and whose ids are not known here yet; they
+            follow those in `token_ids`.
         page_ids: KV pages in order; page i holds tokens [i * page_tokens, (i + 1) * page_tokens).
         slot: Row of the runner's per-request tables, -1 while not running.
         num_cached: Tokens taken from the prefix cache when first admitted.
@@ -39,6 +43,8 @@ class Sequence:
     max_tokens: int
     token_ids: list[int] = field(default_factory=list)
     num_computed: int = 0
+    num_completed: int = 0
+    num_unread: int = 0
     page_ids: list[int] = field(default_factory=list)
     slot: int = -1
     num_cached: int = 0
@@ -81,15 +87,27 @@ class Sequence:
     @property
     def num_uncomputed(self) -> int:
         """Tokens whose KV is still to be computed; 1 for a decoding request."""
-        return len(self.token_ids) - self.num_computed
+        return len(self.token_ids) + self.num_unread - self.num_computed
+
+    @property
+    def is_exhausted(self) -> bool:
+        """Whether its last token was chosen by a launched step: nothing is left to compute."""
+        num_chosen = self.num_generated + self.num_unread
+        return self.num_unread > 0 and num_chosen >= self.max_tokens
 
     @property
     def decodes(self) -> bool:
         """Whether one token is left to compute and its successor is to be chosen."""
-        return len(self.token_ids) - self.num_computed == 1 and self.max_tokens > 0
+        return self.num_uncomputed == 1 and self.max_tokens > 0 and not self.is_exhausted
+
+    @property
+    def prefills(self) -> bool:
+        """Whether prompt tokens, or those a preemption took the KV of, are left to compute."""
+        return self.num_uncomputed > (1 if self.max_tokens > 0 else 0)
 
     def preempted(self) -> None:
         """Count a preemption and forget what computing it again will bring anew."""
         self.num_preemptions += 1
+        self.num_unread = 0
         if self.prompt_logprobs is not None:
             self.prompt_logprobs = [None]

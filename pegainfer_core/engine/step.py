@@ -14,6 +14,9 @@ class Row(NamedTuple):
 
     Computes tokens [start, start + num_tokens) of `sequence.token_ids`, whose KV pages are already
     in `sequence.page_ids`. With `samples`, the logits of the last of them choose the next token.
+
+    The id of a decoding row's token may be unknown: `start` is then `len(sequence.token_ids)`, and
+    the id is what a step that was launched before chose for the sequence's slot.
     """
 
     sequence: Sequence
@@ -49,11 +52,43 @@ class RowResult(NamedTuple):
     prompt_logprobs: list[TokenLogprobs] | None = None
 
 
+class LaunchedStep(Protocol):
+    """A step under way, or done.
+
+    Attributes:
+        blocks: Whether its results must be read before another step is launched.
+    """
+
+    blocks: bool
+
+    def results(self) -> list[RowResult]:
+        """Wait for the step; results are parallel to its plan's rows. Called once."""
+        ...
+
+
+class DoneStep:
+    """A step that was computed while it was launched: for runners that do not run ahead."""
+
+    blocks = True
+
+    def __init__(self, results: list[RowResult]) -> None:
+        self._results = results
+
+    def results(self) -> list[RowResult]:
+        """At once."""
+        return self._results
+
+
 class ModelRunner(Protocol):
     """Runs the model for one plan at a time, on the thread that built it."""
 
-    def execute(self, plan: StepPlan) -> list[RowResult]:
-        """Compute a step: write KV, choose tokens. Results are parallel to `plan.rows`."""
+    def launch(self, plan: StepPlan) -> LaunchedStep:
+        """Start a step: write KV, choose tokens. Steps take effect in the order of their launches.
+
+        Raises:
+            DeviceFault: The device cannot be used any more.
+            Exception: The step cannot be computed; other steps can.
+        """
         ...
 
     def close(self) -> None:

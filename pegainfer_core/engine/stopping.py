@@ -31,7 +31,7 @@ def finish_reason(sequence: Sequence, token_id: int) -> FinishReason | None:
 def deliver(sequence: Sequence, result: RowResult, ledger: Ledger) -> FinishReason | None:
     """Take over a completed row: append its token and tell the client.
 
-    `sequence.num_computed` must include the row already. An end token is counted by the ledger
+    `sequence.num_completed` must include the row already. An end token is counted by the ledger
     and neither appended nor sent.
 
     Returns:
@@ -42,7 +42,7 @@ def deliver(sequence: Sequence, result: RowResult, ledger: Ledger) -> FinishReas
         _deliver_prompt(sequence, sequence.prompt_logprobs, result, ledger)
     token_id = result.token_id
     if token_id is None:
-        if sequence.num_uncomputed or sequence.max_tokens:
+        if sequence.num_completed < len(sequence.token_ids) or sequence.max_tokens:
             return None
         ledger.finish(request_id, FinishReason.LENGTH)
         return FinishReason.LENGTH

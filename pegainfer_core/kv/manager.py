@@ -22,6 +22,7 @@ class PagedSequence(Protocol):
 
     token_ids: list[int]
     num_computed: int
+    num_completed: int
     page_ids: list[int]
     num_reserved_pages: int
     chain: BlockChain | None
@@ -104,8 +105,8 @@ class KvManager:
     ) -> bool:
         """Share the longest cached prefix and reserve pages for the rest, or do nothing.
 
-        Sets `page_ids` and `num_computed` to the prefix. At least the last known token is left to
-        compute, because its logits choose the next one.
+        Sets `page_ids`, `num_computed` and `num_completed` to the prefix. At least the last known
+        token is left to compute, because its logits choose the next one.
 
         Args:
             sequence: Holds no pages.
@@ -124,7 +125,7 @@ class KvManager:
             return False
         self.pool.share(page_ids)
         sequence.page_ids += page_ids
-        sequence.num_computed = len(page_ids) * self.page_tokens
+        sequence.num_computed = sequence.num_completed = len(page_ids) * self.page_tokens
         sequence.num_reserved_pages = self.pages_for(reserve_tokens)
         self._num_promised += self._promised(sequence)
         return True
@@ -147,13 +148,13 @@ class KvManager:
         return [seq for seq in sequences if seq.num_computed == len(seq.page_ids) * size]
 
     def commit(self, sequences: Iterable[PagedSequence]) -> None:
-        """Publish the pages that computed tokens fill; call when their step has completed."""
+        """Publish the pages that completed tokens fill."""
         if self._cache is None:
             return
         size = self.page_tokens
         for sequence in sequences:
             chain = sequence.chain
-            if chain is not None and sequence.num_computed // size > len(chain.blocks):
+            if chain is not None and sequence.num_completed // size > len(chain.blocks):
                 self._publish(sequence, chain, self._cache)
 
     def release(self, sequence: PagedSequence) -> None:
@@ -162,7 +163,7 @@ class KvManager:
         sequence.num_reserved_pages = 0
         self.pool.release(reversed(sequence.page_ids))
         sequence.page_ids.clear()
-        sequence.num_computed = 0
+        sequence.num_computed = sequence.num_completed = 0
 
     def reset_prefix_cache(self) -> None:
         """Drop cached pages that no sequence uses."""
@@ -179,7 +180,7 @@ class KvManager:
         return [block.page_ids[0] for block in chain.blocks]
 
     def _publish(self, sequence: PagedSequence, chain: BlockChain, cache: PrefixCache) -> None:
-        num_full = sequence.num_computed // self.page_tokens
+        num_full = sequence.num_completed // self.page_tokens
         older = cache.publish(chain, sequence.token_ids, sequence.page_ids, num_full)
         if older:
             self.pool.discard(older)

@@ -23,7 +23,7 @@ from tests.cases.step_gate import StepGate
 from tests.hf import cases
 
 if TYPE_CHECKING:
-    from pegainfer_core.engine import RowResult, StepPlan
+    from pegainfer_core.engine import LaunchedStep, StepPlan
 
 #: The seeded tiny model F3: two layers, grouped queries, float32. Goldens exist under this name.
 F3 = "theta_500k"
@@ -104,13 +104,13 @@ def loaded(monkeypatch: pytest.MonkeyPatch) -> list[LoadedModel]:
 def gate(monkeypatch: pytest.MonkeyPatch) -> Iterator[StepGate]:
     """Stands before every step of the engines of this test; open at first."""
     made = StepGate()
-    execute = Qwen3Runner.execute
+    launch = Qwen3Runner.launch
 
-    def gated(runner: Qwen3Runner, plan: StepPlan) -> list[RowResult]:
+    def gated(runner: Qwen3Runner, plan: StepPlan) -> LaunchedStep:
         made.enter(plan)
-        return execute(runner, plan)
+        return launch(runner, plan)
 
-    monkeypatch.setattr(Qwen3Runner, "execute", gated)
+    monkeypatch.setattr(Qwen3Runner, "launch", gated)
     yield made
     made.open()
 

@@ -19,6 +19,7 @@ class Seq:
     token_ids: list[int]
     chain: BlockChain | None
     num_computed: int = 0
+    num_completed: int = 0
     page_ids: list[int] = field(default_factory=list)
     num_reserved_pages: int = 0
 
@@ -38,7 +39,7 @@ def compute(kv: KvManager, seq: Seq, num_tokens: int | None = None) -> None:
     """Pretend that a step computed the first `num_tokens` tokens."""
     num_tokens = len(seq.token_ids) if num_tokens is None else num_tokens
     assert kv.grow(seq, num_tokens)
-    seq.num_computed = num_tokens
+    seq.num_computed = seq.num_completed = num_tokens
     kv.commit([seq])
 
 
@@ -75,7 +76,7 @@ def test_only_full_computed_pages_are_published() -> None:
     kv = manager()
     seq = admit(kv, list(range(3 * B)))
     kv.grow(seq, 3 * B)
-    seq.num_computed = 2 * B - 1
+    seq.num_computed = seq.num_completed = 2 * B - 1
     kv.commit([seq])
     kv.release(seq)
     assert (kv.pool.num_cached, kv.pool.num_free) == (1, 19)

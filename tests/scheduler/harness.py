@@ -103,7 +103,13 @@ def alone(request: GenerateRequest, max_tokens: int) -> Answer:
 
 
 class Harness:
-    """One scheduler with its pool, ledger and fake model, checked after every call."""
+    """One scheduler with its pool, ledger and fake model, checked after every call.
+
+    Attributes:
+        ahead: Whether the model's results are read only after the launch of the next step.
+    """
+
+    ahead = False
 
     def __init__(
         self,
@@ -128,7 +134,7 @@ class Harness:
             max_num_seqs=max_num_seqs,
             max_prefill_tokens=max_prefill_tokens,
         )
-        self.model = PagedModel(PAGE_TOKENS, max_prefill_tokens, num_pages)
+        self.model = PagedModel(PAGE_TOKENS, max_prefill_tokens, num_pages, ahead=self.ahead)
         self.scheduler = Qwen3Scheduler(self.model, self.kv, self.plan, reserve)
         # Real headroom dwarfs these pools: with less of it, preemption is common.
         self.scheduler._admission._headroom_tokens = headroom_tokens
@@ -163,6 +169,15 @@ class Harness:
     def step(self) -> None:
         self.scheduler.step(self.ledger)
         self._collect()
+
+    def steps(self, count: int) -> None:
+        for _ in range(count):
+            self.step()
+
+    @property
+    def lag(self) -> int:
+        """Steps between the launch of a step and the one that reads its results."""
+        return int(self.ahead)
 
     def abort(self, request_id: int) -> None:
         self.scheduler.abort(request_id, self.ledger)

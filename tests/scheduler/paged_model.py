@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from pegainfer_core.contract import GenerateRequest, TokenLogprobs
-from pegainfer_core.engine import Row, RowResult, Sequence, StepPlan
+from pegainfer_core.engine import DoneStep, LaunchedStep, Row, RowResult, Sequence, StepPlan
 from pegainfer_core.kv import PADDING_PAGE
 
 VOCAB_SIZE = 50
@@ -51,7 +51,11 @@ def score(cells: list[int], token_id: int) -> TokenLogprobs:
 class PagedModel:
     """Implements `ModelRunner` and checks what every plan must obey."""
 
-    def __init__(self, page_tokens: int, max_prefill_tokens: int, num_pages: int) -> None:
+    def __init__(
+        self, page_tokens: int, max_prefill_tokens: int, num_pages: int, *, ahead: bool = False
+    ) -> None:
+        self.ahead = ahead
+        self.newest: dict[int, int] = {}
         self.page_tokens = page_tokens
         self.max_prefill_tokens = max_prefill_tokens
         self.num_pages = num_pages
@@ -60,11 +64,17 @@ class PagedModel:
         self.num_tokens = 0
         self.closed = False
 
-    def execute(self, plan: StepPlan) -> list[RowResult]:
+    def launch(self, plan: StepPlan) -> LaunchedStep:
         self.num_steps += 1
         self.num_tokens += plan.num_tokens
         self._check(plan)
-        return [self._run(row) for row in plan.rows]
+        results = [self._run(row) for row in plan.rows]
+        for row, result in zip(plan.rows, results, strict=True):
+            if result.token_id is not None:
+                self.newest[row.sequence.slot] = result.token_id
+        step = DoneStep(results)
+        step.blocks = not self.ahead
+        return step
 
     def close(self) -> None:
         self.closed = True
@@ -88,8 +98,11 @@ class PagedModel:
         assert sequence.slot >= 0
         assert row.num_tokens >= 1
         assert row.start == sequence.num_computed
-        assert end <= len(sequence.token_ids)
-        assert row.samples == (end == len(sequence.token_ids) and sequence.max_tokens > 0)
+        num_known = len(sequence.token_ids) + sequence.num_unread
+        assert sequence.num_unread <= (1 if self.ahead else 0)
+        assert end <= num_known
+        assert row.samples == (end == num_known and sequence.max_tokens > 0)
+        assert num_known < sequence.num_prompt + max(sequence.max_tokens, 1), "past the end"
         assert len(sequence.page_ids) == -(-end // self.page_tokens), "not exactly the pages needed"
         assert PADDING_PAGE not in sequence.page_ids
         assert all(0 < page_id < self.num_pages for page_id in sequence.page_ids)
@@ -99,14 +112,17 @@ class PagedModel:
         sequence = row.sequence
         end = row.start + row.num_tokens
         previous = self._read(sequence, row.start - 1) if row.start else 0
+        token_ids = list(sequence.token_ids)
+        if sequence.num_unread:
+            token_ids.append(self.newest[sequence.slot])
         for position in range(row.start, end):
-            previous = cell_after(previous, sequence.token_ids[position], position)
+            previous = cell_after(previous, token_ids[position], position)
             self._write(sequence, position, previous)
         cells = [self._read(sequence, position) for position in range(end)]
         scores = self._score_prompt(row, cells)
         if not row.samples:
             return RowResult(None, prompt_logprobs=scores)
-        generated = sequence.token_ids[sequence.num_prompt :]
+        generated = token_ids[sequence.num_prompt :]
         return choose(cells, generated, sequence.request)._replace(prompt_logprobs=scores)
 
     def _score_prompt(self, row: Row, cells: list[int]) -> list[TokenLogprobs] | None:

@@ -7,7 +7,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pegainfer_core.contract import GenerateRequest
-from pegainfer_core.engine import Sequence, plan_chunks, share_prefill_budget
+from pegainfer_core.engine import (
+    Sequence,
+    plan_chunks,
+    prefill_budget,
+    share_prefill_budget,
+)
+from pegainfer_core.engine.chunking import MIXED_PREFILL_TOKENS
 from pegainfer_core.kv import KvManager, PageError
 
 
@@ -92,3 +98,22 @@ def test_a_chunk_without_reservation_is_a_clear_error() -> None:
     [sequence] = sequences([8])
     with pytest.raises(PageError, match="no page for a chunk of request 0"):
         plan_chunks([sequence], 8, kv)
+
+
+@pytest.mark.parametrize(
+    ("backlog", "num_decode", "expected"),
+    [
+        ([], 4, MIXED_PREFILL_TOKENS),
+        ([1024], 4, MIXED_PREFILL_TOKENS),
+        ([4 * MIXED_PREFILL_TOKENS], 4, MIXED_PREFILL_TOKENS),
+        ([1024] * 16, 4, 4096),
+        ([1024] * 64, 4, 8192),
+        ([1024], 0, 8192),
+    ],
+)
+def test_decoding_rows_bound_the_budget_until_many_prompts_wait(
+    backlog: list[int], num_decode: int, expected: int
+) -> None:
+    waiting = sequences(backlog)
+    assert prefill_budget(waiting, 8192, num_decode) == expected
+    assert prefill_budget(waiting, 16, num_decode) == 16

@@ -28,7 +28,7 @@ def sequence(num_generated: int = 0, max_tokens: int = 10, **params: object) -> 
     )
     result = Sequence(request, max_tokens)
     result.token_ids += [WORD] * num_generated
-    result.num_computed = len(result.token_ids)
+    result.num_computed = result.num_completed = len(result.token_ids)
     return result
 
 
@@ -88,15 +88,15 @@ def test_the_last_token_is_sent_before_the_terminal() -> None:
 
 def test_an_unfinished_chunk_says_nothing() -> None:
     seq = sequence()
-    seq.num_computed = 2
+    seq.num_computed = seq.num_completed = 2
     assert heard(seq, RowResult(None)) == []
 
 
 def test_a_prompt_without_output_ends_with_its_scores() -> None:
     seq = sequence(max_tokens=0, prompt_logprobs=0)
-    seq.num_computed = 1
+    seq.num_computed = seq.num_completed = 1
     assert heard(seq, RowResult(None, prompt_logprobs=[score(-1)])) == []
-    seq.num_computed = 3
+    seq.num_computed = seq.num_completed = 3
     events = heard(seq, RowResult(None, prompt_logprobs=[score(-2)]))
     assert events == [
         PromptTokens(1, [None, score(-1), score(-2)]),

@@ -86,7 +86,7 @@ class Bench:
     def step(self, rows: list[Row]) -> None:
         """Compute rows and append what was chosen."""
         num_decode = sum(row.num_tokens == 1 for row in rows)
-        results = self.runner.execute(StepPlan(rows, num_decode))
+        results = self.runner.launch(StepPlan(rows, num_decode)).results()
         for row, result in zip(rows, results, strict=True):
             row.sequence.num_computed += row.num_tokens
             if result.token_id is not None:

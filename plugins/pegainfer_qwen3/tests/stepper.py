@@ -92,7 +92,7 @@ class Stepper:
             last = count == sequence.num_uncomputed
             rows.append(Row(sequence, sequence.num_computed, count, last))
         num_decode = next((i for i, row in enumerate(rows) if row.num_tokens > 1), len(rows))
-        results = self.runner.execute(StepPlan(rows, num_decode))
+        results = self.runner.launch(StepPlan(rows, num_decode)).results()
         for row, result in zip(rows, results, strict=True):
             row.sequence.num_computed += row.num_tokens
             if result.token_id is not None:

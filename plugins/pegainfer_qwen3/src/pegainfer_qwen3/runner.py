@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import numpy as np
 
 from pegainfer_core.backend import StepMetadata
-from pegainfer_core.engine import RowResult
+from pegainfer_core.engine import DoneStep, RowResult
 from pegainfer_core.kv import PADDING_PAGE
 from pegainfer_core.sampling import SampledToken, row_logprobs
 
 if TYPE_CHECKING:
     from pegainfer_core.backend import Backend, Batch, KvPool
     from pegainfer_core.contract import ServePlan, TokenLogprobs
-    from pegainfer_core.engine import Row, StepPlan
+    from pegainfer_core.engine import LaunchedStep, Row, StepPlan
     from pegainfer_core.sampling import Sampler
     from pegainfer_qwen3.model import Qwen3Model
 
@@ -64,8 +64,8 @@ class Qwen3Runner:
         self._compute(self._backend.upload(self._metadata))
         self._model.freeze()
 
-    def execute(self, plan: StepPlan) -> list[RowResult]:
-        """Compute a step. Results are parallel to `plan.rows`."""
+    def launch(self, plan: StepPlan) -> LaunchedStep:
+        """Compute a step."""
         prompt_tokens = self._pack(plan)
         batch = self._backend.upload(self._metadata)
         self._backend.run(batch, self._compute)
@@ -81,7 +81,7 @@ class Qwen3Runner:
                     prompt_logprobs=scores.get(index),
                 )
             )
-        return results
+        return DoneStep(results)
 
     def close(self) -> None:
         """Release the backend's threads; memory goes with the last reference."""

@@ -15,11 +15,13 @@ from pegainfer_core.engine import (
     RunningSet,
     Sequence,
     SlotPool,
+    StepPipeline,
     StepPlan,
     WaitingQueue,
     deliver,
     make_room,
     plan_chunks,
+    prefill_budget,
 )
 
 if TYPE_CHECKING:
@@ -40,6 +42,7 @@ class Qwen3Scheduler:
     ) -> None:
         """Start idle, with the runner's KV pages; the runner is closed with the scheduler."""
         self._runner = runner
+        self._pipeline = StepPipeline(runner)
         self._kv = kv
         self._max_prefill_tokens = plan.max_prefill_tokens
         self._admission = Admission(plan, kv, kv_reserve)
@@ -66,21 +69,24 @@ class Qwen3Scheduler:
         ledger.abort(request_id)
 
     def has_work(self) -> bool:
-        """Whether any request waits or runs."""
-        return bool(self._waiting or self._running)
+        """Whether any request waits or runs, or a step is under way."""
+        return bool(self._waiting or self._running or self._pipeline)
 
     def step(self, ledger: Ledger) -> None:
-        """Plan a step, compute it, and take over its results."""
+        """Launch a step, then take over the results of the one before it."""
         plan = self._plan()
-        for row in plan.rows:
-            self._admission.announce(row.sequence, ledger)
-        results = self._runner.execute(plan)
-        for row in plan.rows:
-            row.sequence.num_computed += row.num_tokens
-        self._kv.commit(row.sequence for row in plan.rows)
-        for row, result in zip(plan.rows, results, strict=True):
-            if deliver(row.sequence, result, ledger) is not None:
-                self._leave(row.sequence)
+        if plan.rows:
+            for row in plan.rows:
+                self._admission.announce(row.sequence, ledger)
+            self._pipeline.launch(plan)
+        for done in self._pipeline.complete(num_kept=1 if plan.rows else 0):
+            self._kv.commit(row.sequence for row, _ in done.rows)
+            for row, result in done.rows:
+                if deliver(row.sequence, result, ledger) is not None:
+                    self._leave(row.sequence)
+            for sequence in done.failed:
+                self._leave(sequence)
+                ledger.fail(sequence.request_id, done.error)
 
     def reset_prefix_cache(self) -> None:
         """Drop cached pages that no live request uses."""
@@ -113,12 +119,13 @@ class Qwen3Scheduler:
             if sequence.slot >= 0:  # else it went a moment ago, for one before it
                 num_tokens = sequence.num_computed + 1
                 make_room(sequence, num_tokens, self._kv, self._running, self._preempt)
-        prefilling = [sequence for sequence in self._running if not sequence.decodes]
+        prefilling = [sequence for sequence in self._running if sequence.prefills]
         if self._num_preemptions == num_preemptions:
             prefilling += self._admit()
             prefilling.sort(key=lambda sequence: sequence.rank)
         rows = [Row(seq, seq.num_computed, 1, True) for seq in decoding if seq.slot >= 0]
-        chunks = plan_chunks(prefilling, self._max_prefill_tokens, self._kv)
+        budget = prefill_budget(prefilling, self._max_prefill_tokens, num_decode=len(rows))
+        chunks = plan_chunks(prefilling, budget, self._kv)
         return StepPlan(rows + chunks, num_decode=len(rows))
 
     def _admit(self) -> list[Sequence]:
