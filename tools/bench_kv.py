@@ -32,6 +32,9 @@ class NullRunner:
         result = RowResult(7)
         return DoneStep([result] * len(plan.rows))
 
+    def forget(self, request_id: int) -> None:
+        """Nothing is kept."""
+
     def close(self) -> None:
         """Nothing to release."""
 

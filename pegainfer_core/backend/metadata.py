@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from pegainfer_core.kernels.catalog import CHOICE_WORDS
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -46,6 +48,8 @@ class StepMetadata:
         context_lens: [max_rows] tokens of each row's context, those of this step included.
         row_slots: [max_rows] each row's slot in per-request tables.
         page_starts: [max_rows + 1] first page-table entry of each row, and the end.
+        choice_words: [max_rows, CHOICE_WORDS] what a sampler says about the choice of each sampling
+            token, in their order; zero elsewhere.
         pages: [max_pages] page ids of all rows, row after row.
     """
 
@@ -60,6 +64,7 @@ class StepMetadata:
             "context_lens": max_rows,
             "row_slots": max_rows,
             "page_starts": max_rows + 1,
+            "choice_words": max_rows * CHOICE_WORDS,
             "pages": max_pages,
         }
         self.packed: IntArray = np.zeros(sum(sizes.values()), np.int32)
@@ -73,14 +78,18 @@ class StepMetadata:
             self.context_lens,
             self.row_slots,
             self.page_starts,
+            choice_words,
             self.pages,
         ) = np.split(self.packed, ends)
+        self.choice_words = choice_words.reshape(max_rows, CHOICE_WORDS)
         self._pages_offset = int(ends[-1])
+        self.num_samples = 0
         self._prompt_tokens: list[IntArray] = []
         self.clear()
 
     def clear(self) -> None:
         """Forget all rows."""
+        self.choice_words[: self.num_samples] = 0
         self.num_tokens = self.num_rows = self.num_decode = 0
         self.num_samples = self.num_prompt_logits = 0
         self.num_packed = self._pages_offset

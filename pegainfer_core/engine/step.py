@@ -91,6 +91,10 @@ class ModelRunner(Protocol):
         """
         ...
 
+    def forget(self, request_id: int) -> None:
+        """Drop what is kept of a request that gave up its slot."""
+        ...
+
     def close(self) -> None:
         """Release memory and threads."""
         ...

@@ -76,6 +76,9 @@ class PagedModel:
         step.blocks = not self.ahead
         return step
 
+    def forget(self, request_id: int) -> None:
+        """Nothing is kept."""
+
     def close(self) -> None:
         self.closed = True
 

@@ -12,7 +12,7 @@ from pegainfer_core.backend.base import Backend
 from pegainfer_core.backend.cuda.arrays import address, dense, element, empty_tensor, widened
 from pegainfer_core.backend.cuda.cuda_batch import AttentionLimits, CudaBatch, MetadataUpload
 from pegainfer_core.backend.cuda.cuda_ops import CudaOps
-from pegainfer_core.backend.cuda.device import Device, Event, PinnedMemory, host_address
+from pegainfer_core.backend.cuda.device import Device, PinnedMemory, host_address
 from pegainfer_core.backend.cuda.library import KernelLibrary
 from pegainfer_core.backend.cuda.parameters import ParameterReader
 from pegainfer_core.backend.cuda.products import Products
@@ -70,7 +70,7 @@ class CudaBackend(Backend):
         self._uploads: WeakKeyDictionary[StepMetadata, MetadataUpload] = WeakKeyDictionary()
         self._staging = PinnedMemory(_STAGING_BYTES)
         self._reader: ParameterReader | None = None
-        self._read_back = Event()
+        self._next_ids = 0
 
     def compute_dtype(self, stored: FloatType) -> DType:
         """As stored, but float16 computes in float32, as on NumPy."""
@@ -121,7 +121,7 @@ class CudaBackend(Backend):
         """One copy; steps of decoding rows only are filled up to a size that can be recorded."""
         upload = self._uploads.get(metadata)
         if upload is None:
-            upload = MetadataUpload(self.device, metadata, self._attention_limits())
+            upload = MetadataUpload(self.device, metadata, self._attention_limits(), self._next_ids)
             self._uploads[metadata] = upload
         return upload.submit(metadata, self._padded(metadata))
 

@@ -9,6 +9,7 @@ import numpy as np
 from pegainfer_core.backend.batch import Batch
 from pegainfer_core.backend.cuda.device import Event, PinnedMemory, host_address
 from pegainfer_core.backend.cuda.work_items import decode_items, prefill_tiles
+from pegainfer_core.kernels.catalog import CHOICE_WORDS
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -56,6 +57,7 @@ class CudaBatch(Batch):
         max_items: Grid of the decode attention: at least as many as there are items.
         num_tiles: Prefill tiles.
         recordable: Whether the step has the shape of its padded size and nothing else.
+        next_ids: Where the token that was chosen last for each slot lies, 0 where nobody knows.
         deferred: Set between the two ops of a layer's attention, if heads were left as they are.
     """
 
@@ -69,6 +71,7 @@ class CudaBatch(Batch):
             self.num_sample_rows = padded
         self.upload = upload
         self.recordable = decode_only
+        self.next_ids = upload.next_ids
         self.deferred: DeferredHeads | None = None
         self.num_rows = padded or metadata.num_decode
         self.max_items = self.num_rows + upload.limits.target_items if self.num_rows else 0
@@ -81,6 +84,7 @@ class CudaBatch(Batch):
         self.row_starts = at["row_starts"]
         self.context_lens = at["context_lens"]
         self.page_starts = at["page_starts"]
+        self.choice_words = at["choice_words"]
         self.pages = at["pages"]
         self.num_items = at["num_items"]
         self.row_items = at["row_items"]
@@ -94,11 +98,15 @@ class MetadataUpload:
     Attributes:
         limits: How attention work is cut.
         addresses: Device address of each section.
+        next_ids: Device address of the token chosen last for each slot.
         recordings: What was recorded with these addresses, by padded size and work.
     """
 
-    def __init__(self, device: Device, metadata: StepMetadata, limits: AttentionLimits) -> None:
+    def __init__(
+        self, device: Device, metadata: StepMetadata, limits: AttentionLimits, next_ids: int
+    ) -> None:
         self.limits = limits
+        self.next_ids = next_ids
         self.recordings: dict[tuple[int, Callable[[Batch], None]], Recording | None] = {}
         self._device = device
         max_rows, max_tokens = len(metadata.context_lens), len(metadata.token_ids)
@@ -151,6 +159,8 @@ class MetadataUpload:
             host[offset + num_rows : offset + padded] = 0
         offset = self._offsets["logit_tokens"]
         host[offset + num_rows : offset + padded] = np.arange(num_rows, padded)
+        offset = self._offsets["choice_words"]
+        host[offset + num_rows * CHOICE_WORDS : offset + padded * CHOICE_WORDS] = 0
 
     def _put_items(self, host: IntArray, metadata: StepMetadata, num_rows: int) -> None:
         num_decode = metadata.num_decode
@@ -189,5 +199,6 @@ _SECTIONS: Final = (
     "context_lens",
     "row_slots",
     "page_starts",
+    "choice_words",
     "pages",
 )

@@ -48,7 +48,15 @@ class CudaOps(Ops):
     def embed(self, batch: Batch, table: Tensor, hidden: Tensor) -> None:
         """See `Ops.embed`."""
         cuda = cast(CudaBatch, batch)
-        self._take_rows(batch.num_tokens, table, cuda.token_ids, hidden)
+        self._launch(
+            catalog.embed_tokens(element(hidden.dtype), hidden.width),
+            (batch.num_tokens, -(-hidden.width // catalog.SMALL_BLOCK)),
+            address(table),
+            cuda.token_ids,
+            cuda.next_ids,
+            address(hidden),
+            hidden.width,
+        )
 
     def norm_qkv_rope_write(
         self,

@@ -21,6 +21,7 @@ from pegainfer_core.kernels.catalog.choice import (
     argmax_rows,
 )
 from pegainfer_core.kernels.catalog.decoder import decoder_specs
+from pegainfer_core.kernels.catalog.embedding import embed_tokens
 from pegainfer_core.kernels.catalog.products import GEMV_BLOCK, GEMV_ROWS, gemv, takes_gemv
 from pegainfer_core.kernels.catalog.rows import (
     SMALL_BLOCK,
@@ -53,6 +54,7 @@ __all__ = [
     "combine_items",
     "decode_attention",
     "decoder_specs",
+    "embed_tokens",
     "fill_quantiles",
     "gemv",
     "prefill_parts",

@@ -12,6 +12,7 @@ from pegainfer_core.kernels.catalog.attention import (
     prepare_heads,
 )
 from pegainfer_core.kernels.catalog.choice import argmax_parts, argmax_rows
+from pegainfer_core.kernels.catalog.embedding import embed_tokens
 from pegainfer_core.kernels.catalog.products import GEMV_ROWS, gemv, takes_gemv
 from pegainfer_core.kernels.catalog.rows import rms_norm, silu_mul, take_rows
 from pegainfer_core.kernels.catalog.seeded import fill_quantiles
@@ -30,6 +31,7 @@ def decoder_specs(sizes: DecoderSizes, arch: Arch) -> list[KernelSpec]:
     overlaps = arch >= OVERLAP_ARCH
     query_width = sizes.num_heads * head_dim
     specs = [
+        embed_tokens(element, sizes.hidden),
         take_rows(element, sizes.hidden),
         rms_norm(element, sizes.hidden, overlaps=False),
         silu_mul(element, sizes.intermediate),

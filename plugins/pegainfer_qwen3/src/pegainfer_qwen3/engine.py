@@ -14,7 +14,7 @@ from pegainfer_core.backend import make_backend
 from pegainfer_core.contract import EngineInfo
 from pegainfer_core.engine import BuiltEngine, LocalEngine
 from pegainfer_core.kv import KvManager
-from pegainfer_core.sampling import Sampler
+from pegainfer_core.sampling import HostStepSampler, Sampler
 from pegainfer_core.weights import (
     Checkpoint,
     ConfigError,
@@ -127,7 +127,7 @@ def _build_on(backend: Backend, context: LaunchContext, plan: ServePlan) -> Buil
     loaded = load_model(context, plan, backend)
     num_pages = loaded.kv.num_pages - 1
     plan = fitted_plan(plan, loaded.kv.layout, num_pages, options.max_model_len)
-    sampler = Sampler(plan.vocab_size, options.seed)
+    sampler = HostStepSampler(Sampler(plan.vocab_size, options.seed), backend)
     runner = Qwen3Runner(loaded.model, backend, loaded.kv, sampler, plan)
     runner.warm_up()
     kv = KvManager(loaded.kv.num_pages, plan.page_tokens, prefix_cache=options.prefix_cache)

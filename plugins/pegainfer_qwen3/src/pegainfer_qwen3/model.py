@@ -17,8 +17,7 @@ class Qwen3Model:
 
     Attributes:
         shape: Of the attention.
-        logits_buffer: [rows, vocab] float32: what `logits` and `choose` computed last.
-        best: [rows, 2] float32: value and id of each row's best token, after `choose`.
+        logits_buffer: [rows, vocab] float32: what `logits` computed last.
 
     Args:
         config: Sizes.
@@ -57,7 +56,6 @@ class Qwen3Model:
         self.logits_buffer = workspace.buffer(
             "logits", config.vocab_size, DType.FLOAT32, rows=max_logit_rows
         )
-        self.best = workspace.buffer("best", 2, DType.FLOAT32, rows=max_logit_rows)
 
     def forward(self, batch: Batch, kv: KvPool) -> None:
         """Run the layers over a step's tokens: writes their KV, leaves their hidden states."""
@@ -79,11 +77,6 @@ class Qwen3Model:
     def freeze(self) -> None:
         """Add no step buffers from now on."""
         self._workspace.freeze()
-
-    def choose(self, batch: Batch) -> None:
-        """Compute the logits of the step's sampling tokens, and the best token of each."""
-        logits = self.logits(batch, 0, batch.num_sample_rows)
-        self._ops.argmax(batch.num_sample_rows, logits, self.best, self._workspace)
 
     def logits(self, batch: Batch, first: int, count: int) -> Tensor:
         """Logits of the step's `logit_tokens` [first, first + count), after `forward`.

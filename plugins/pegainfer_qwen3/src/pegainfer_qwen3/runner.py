@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
+from functools import partial
 from itertools import groupby
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-import numpy as np
-
 from pegainfer_core.backend import StepMetadata
-from pegainfer_core.engine import DoneStep, RowResult
+from pegainfer_core.engine import RowResult
 from pegainfer_core.kv import PADDING_PAGE
-from pegainfer_core.sampling import SampledToken, row_logprobs
+from pegainfer_core.sampling import ChoiceKind, ChoiceRow, row_logprobs
 
 if TYPE_CHECKING:
     from pegainfer_core.backend import Backend, Batch, KvPool
     from pegainfer_core.contract import ServePlan, TokenLogprobs
     from pegainfer_core.engine import LaunchedStep, Row, StepPlan
-    from pegainfer_core.sampling import Sampler
+    from pegainfer_core.sampling import PendingTokens, StepSampler
     from pegainfer_qwen3.model import Qwen3Model
 
 PROMPT_TILE_ROWS: Final = 256
@@ -43,12 +42,14 @@ class Qwen3Runner:
     """
 
     def __init__(
-        self, model: Qwen3Model, backend: Backend, kv: KvPool, sampler: Sampler, plan: ServePlan
+        self, model: Qwen3Model, backend: Backend, kv: KvPool, sampler: StepSampler, plan: ServePlan
     ) -> None:
         self._model = model
         self._backend = backend
         self._kv = kv
         self._sampler = sampler
+        # One callable each: a backend that records steps knows them by their work.
+        self._works = {kind: partial(self._compute, kind=kind) for kind in ChoiceKind}
         pages_a_row = kv.layout.pages_for(plan.max_model_len)
         self._metadata = StepMetadata(
             max_tokens=max_step_tokens(plan),
@@ -59,68 +60,57 @@ class Qwen3Runner:
 
     def warm_up(self) -> None:
         """Run one token on the padding page: lays out every buffer, after which none is added."""
-        self._metadata.clear()
-        _add_padding_rows(self._metadata)
-        self._compute(self._backend.upload(self._metadata))
+        for work in self._works.values():
+            self._metadata.clear()
+            _add_padding_rows(self._metadata)
+            work(self._backend.upload(self._metadata))
         self._model.freeze()
 
     def launch(self, plan: StepPlan) -> LaunchedStep:
-        """Compute a step."""
-        prompt_tokens = self._pack(plan)
+        """Start a step; its prompt log-probabilities are computed here."""
+        prompt_tokens, choices = self._pack(plan)
+        kind = self._sampler.pack(choices, self._metadata.choice_words)
         batch = self._backend.upload(self._metadata)
-        self._backend.run(batch, self._compute)
-        sampled = iter(self._sample(plan))
+        self._backend.run(batch, self._works[kind])
+        pending = self._sampler.fetch() if choices else None
         scores = self._score(batch, prompt_tokens)
-        results = []
-        for index, row in enumerate(plan.rows):
-            chosen = next(sampled) if row.samples else None
-            results.append(
-                RowResult(
-                    token_id=chosen.token_id if chosen else None,
-                    logprobs=chosen.logprobs if chosen else None,
-                    prompt_logprobs=scores.get(index),
-                )
-            )
-        return DoneStep(results)
+        return _Step(plan, pending, scores, blocks=not self._sampler.runs_ahead)
+
+    def forget(self, request_id: int) -> None:
+        """Drop what is kept of a request that gave up its slot."""
+        self._sampler.forget(request_id)
 
     def close(self) -> None:
         """Release the backend's threads; memory goes with the last reference."""
         self._backend.close()
 
-    def _pack(self, plan: StepPlan) -> list[_PromptToken]:
+    def _pack(self, plan: StepPlan) -> tuple[list[_PromptToken], list[ChoiceRow]]:
         self._metadata.clear()
         prompt_tokens: list[_PromptToken] = []
+        choices: list[ChoiceRow] = []
         for index, row in enumerate(plan.rows):
             sequence, start, end = row.sequence, row.start, row.start + row.num_tokens
             scored = _prompt_tokens(index, row)
             prompt_tokens += scored
             self._metadata.add_row(
-                sequence.token_ids[start:end],
+                # An id that was not read yet is looked up by the slot.
+                sequence.token_ids[start:end] or [-1 - sequence.slot],
                 start,
                 sequence.page_ids,
                 samples=row.samples,
                 slot=sequence.slot,
                 num_prompt_logits=len(scored),
             )
+            if row.samples:
+                choices.append(ChoiceRow(sequence, end))
         self._metadata.finish(plan.num_decode)
-        return prompt_tokens
+        return prompt_tokens, choices
 
-    def _compute(self, batch: Batch) -> None:
+    def _compute(self, batch: Batch, kind: ChoiceKind) -> None:
         self._model.forward(batch, self._kv)
         if batch.num_sample_rows:
-            self._model.choose(batch)
-
-    def _sample(self, plan: StepPlan) -> list[SampledToken]:
-        """Where the best logit decides, only that is read back; else whole rows of logits."""
-        sequences = [row.sequence for row in plan.rows if row.samples]
-        if not sequences:
-            return []
-        if self._sampler.takes_argmax(sequences):
-            best = self._backend.to_host(self._model.best, len(sequences))
-            if np.isfinite(best[:, 0]).all():
-                return [SampledToken(int(token_id), None) for token_id in best[:, 1].tolist()]
-        logits = self._backend.to_host(self._model.logits_buffer, len(sequences))
-        return self._sampler.sample(logits, sequences)
+            logits = self._model.logits(batch, 0, batch.num_sample_rows)
+            self._sampler.choose(batch, logits, kind)
 
     def _score(
         self, batch: Batch, prompt_tokens: list[_PromptToken]
@@ -141,6 +131,38 @@ class Qwen3Runner:
         return scores
 
 
+class _Step:
+    """A launched step: `pegainfer_core.engine.LaunchedStep`."""
+
+    def __init__(
+        self,
+        plan: StepPlan,
+        pending: PendingTokens | None,
+        scores: dict[int, list[TokenLogprobs]],
+        *,
+        blocks: bool,
+    ) -> None:
+        self._plan = plan
+        self._pending = pending
+        self._scores = scores
+        self.blocks = blocks
+
+    def results(self) -> list[RowResult]:
+        """Wait for the tokens."""
+        chosen = iter(self._pending.tokens() if self._pending else ())
+        results = []
+        for index, row in enumerate(self._plan.rows):
+            token = next(chosen) if row.samples else None
+            results.append(
+                RowResult(
+                    token_id=token.token_id if token else None,
+                    logprobs=token.logprobs if token else None,
+                    prompt_logprobs=self._scores.get(index),
+                )
+            )
+        return results
+
+
 def lay_out(model: Qwen3Model, backend: Backend, kv: KvPool, plan: ServePlan) -> None:
     """Let a model take all the step buffers it will ever need.
 
@@ -159,7 +181,7 @@ def lay_out(model: Qwen3Model, backend: Backend, kv: KvPool, plan: ServePlan) ->
     _add_padding_rows(metadata)
     batch = backend.upload(metadata)
     model.forward(batch, kv)
-    model.choose(batch)
+    model.logits(batch, 0, batch.num_sample_rows)
 
 
 def _add_padding_rows(metadata: StepMetadata) -> None:

@@ -149,4 +149,5 @@ class Qwen3Scheduler:
         self._running.remove(sequence)
         self._kv.release(sequence)
         self._slots.give_back(sequence.slot)
+        self._runner.forget(sequence.request_id)
         sequence.slot = -1
