@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import sys
 from typing import TYPE_CHECKING
 
+from pegainfer_core.backend.choice import cuda_extra, require_usable_gpu
 from pegainfer_core.backend.numpy import NumpyBackend
+from pegainfer_core.weights import ConfigError
 
 if TYPE_CHECKING:
     from pegainfer_core.backend.base import Backend
@@ -24,6 +27,13 @@ def make_backend(name: str, options: CoreOptions, threads: int | None = None) ->
     """
     if name == "numpy":
         return NumpyBackend(threads)
-    from pegainfer_core.backend.cuda import CudaBackend
-
+    require_usable_gpu(options.device)
+    try:
+        from pegainfer_core.backend.cuda import CudaBackend
+    except ImportError as error:
+        raise ConfigError(
+            f"the CUDA backend is installed but cannot be loaded: {error}; install it anew: "
+            f"{sys.executable} -m pip install --force-reinstall 'pegainfer[{cuda_extra()}]'; "
+            "pegainfer doctor tells more"
+        ) from error
     return CudaBackend(options.device, record=options.cuda_graph)

@@ -16,7 +16,8 @@ from importlib import metadata
 from typing import TYPE_CHECKING
 
 from pegainfer_core import __version__
-from pegainfer_core.cli.gpu_driver import Driver, DriverError, find_driver
+from pegainfer_core.backend.choice import OLDEST_CAPABILITY, cuda_extra
+from pegainfer_core.backend.gpu_driver import Driver, DriverError, find_driver
 from pegainfer_core.plugin.install_hint import install_command
 from pegainfer_core.plugin.known import KNOWN_PACKAGES
 from pegainfer_core.plugin.plugin_record import PluginState
@@ -98,12 +99,13 @@ def _describe_gpu(report: _Report) -> None:
         major, minor = device.compute_capability
         size = f"{device.total_bytes / 1e9:.1f} GB"
         report.fact("gpu", f"{ordinal}: {device.name}, {size}, sm_{major}{minor}")
+        if device.compute_capability < OLDEST_CAPABILITY:
+            report.problem("gpu", f"{ordinal}: kernels need compute capability 8.0 or newer")
     _try_cupy(report, driver)
 
 
 def _try_cupy(report: _Report, driver: Driver) -> None:
-    extra = "cuda13" if driver.version[0] >= 13 else "cuda12"
-    install = f"install it: {sys.executable} -m pip install 'pegainfer[{extra}]'"
+    install = f"install it: {sys.executable} -m pip install 'pegainfer[{cuda_extra(driver)}]'"
     if importlib.util.find_spec("cupy") is None:
         report.problem("cupy", f"a GPU is here, but CuPy is not installed; {install}")
         return

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import ctypes
 import subprocess
 import sys
 from collections.abc import Callable
@@ -8,8 +7,8 @@ from importlib import metadata
 
 import pytest
 
-from pegainfer_core.cli import doctor_command, gpu_driver
-from pegainfer_core.cli.gpu_driver import Device, Driver, DriverError
+from pegainfer_core.backend.gpu_driver import Device, Driver, DriverError
+from pegainfer_core.cli import doctor_command
 
 from ..plugin_host.plugin_site import PluginSite
 from .conftest import Run
@@ -91,46 +90,3 @@ def test_a_broken_driver(run: Run, site: PluginSite, monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(doctor_command, "find_driver", broken)
     done = run("doctor", plugins="")
     assert done.code == 1 and "cuInit failed" in done.out
-
-
-class FakeDriverLibrary:
-    """Answers the driver's calls as one device would."""
-
-    def __init__(self, init_status: int = 0) -> None:
-        self.init_status = init_status
-
-    def cuInit(self, flags: int) -> int:
-        return self.init_status
-
-    def cuDriverGetVersion(self, version: object) -> int:
-        return store(version, 12040)
-
-    def cuDeviceGetCount(self, count: object) -> int:
-        return store(count, 1)
-
-    def cuDeviceGet(self, device: object, ordinal: int) -> int:
-        return store(device, ordinal)
-
-    def cuDeviceGetName(self, name: ctypes.Array[ctypes.c_char], size: int, device: object) -> int:
-        name.value = b"Test GPU"
-        return 0
-
-    def cuDeviceTotalMem_v2(self, total: object, device: object) -> int:
-        return store(total, 24 << 30)
-
-    def cuDeviceGetAttribute(self, value: object, attribute: int, device: object) -> int:
-        return store(value, {75: 8, 76: 6}[attribute])
-
-
-def store(reference: object, value: int) -> int:
-    reference._obj.value = value  # type: ignore[attr-defined]
-    return 0
-
-
-def test_the_driver_is_asked_without_cupy(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ctypes, "CDLL", lambda name: FakeDriverLibrary())
-    driver = gpu_driver.find_driver()
-    assert driver == Driver((12, 4), [Device("Test GPU", 24 << 30, (8, 6))])
-    monkeypatch.setattr(ctypes, "CDLL", lambda name: FakeDriverLibrary(init_status=100))
-    with pytest.raises(DriverError, match="cuInit failed with CUDA error 100"):
-        gpu_driver.find_driver()

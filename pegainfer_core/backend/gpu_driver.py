@@ -3,11 +3,26 @@
 from __future__ import annotations
 
 import ctypes
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
-_LIBRARY = "libcuda.so.1"
+_LIBRARY: Final = "libcuda.so.1"
 _COMPUTE_MAJOR, _COMPUTE_MINOR = 75, 76
 _NAME_BYTES = 256
+
+_NO_GPU: Final = (34, 100)
+"""CUDA_ERROR_STUB_LIBRARY of development images, CUDA_ERROR_NO_DEVICE."""
+
+_MEANINGS: Final = {
+    2: "out of memory",
+    3: "the driver is not initialised",
+    46: "a GPU is in use exclusively by another process, or unavailable",
+    101: "invalid device",
+    802: "the system is not ready: on NVSwitch machines the fabric manager must run",
+    803: "libcuda and the loaded kernel module are of different versions: reboot, or mount the "
+    "host's libcuda into the container",
+    804: "this GPU does not support forward compatibility: use the host's own libcuda",
+    999: "unknown: the device files may not be accessible, or the module needs a reload",
+}
 
 
 class Device(NamedTuple):
@@ -30,7 +45,7 @@ class DriverError(Exception):
 
 
 def find_driver() -> Driver | None:
-    """What the driver says, or None when there is no driver.
+    """What the driver says, or None when there is no driver, or one without GPUs.
 
     Raises:
         DriverError: It is there but answers with an error.
@@ -38,6 +53,8 @@ def find_driver() -> Driver | None:
     try:
         library = ctypes.CDLL(_LIBRARY)
     except OSError:
+        return None
+    if library.cuInit(0) in _NO_GPU:
         return None
     _check(library, "cuInit", 0)
     version, count = ctypes.c_int(), ctypes.c_int()
@@ -62,4 +79,6 @@ def _device(library: ctypes.CDLL, ordinal: int) -> Device:
 def _check(library: ctypes.CDLL, function: str, *arguments: object) -> None:
     status = getattr(library, function)(*arguments)
     if status != 0:
-        raise DriverError(f"{_LIBRARY}: {function} failed with CUDA error {status}")
+        meaning = _MEANINGS.get(status)
+        told = f"{status} ({meaning})" if meaning else f"{status}"
+        raise DriverError(f"{_LIBRARY}: {function} failed with CUDA error {told}")
