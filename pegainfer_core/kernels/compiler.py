@@ -55,7 +55,11 @@ def compile_kernel(spec: KernelSpec, arch: Arch) -> tuple[ManifestEntry, bytes]:
         if kind.endswith(_ALIGNED)
     }
     source = ASTSource(function, signature=signature, constexprs=constants, attrs=aligned)
-    options = {"num_warps": spec.num_warps, "num_stages": spec.num_stages}
+    options = {
+        "num_warps": spec.num_warps,
+        "num_stages": spec.num_stages,
+        "enable_fp_fusion": spec.contracts,
+    }
     compiled = triton.compile(source, target=GPUTarget("cuda", arch, 32), options=options)
     code: bytes = compiled.asm["cubin"]
     facts = compiled.metadata

@@ -29,6 +29,7 @@ class KernelSpec(msgspec.Struct, frozen=True, kw_only=True):
         num_stages: Depth of software pipelining.
         overlaps: Whether it may be launched before the kernel ahead of it has ended; it waits by
             itself before it reads what others write. From sm_90 on.
+        contracts: Whether a product and a sum may become one fused operation, which rounds once.
     """
 
     module: str
@@ -38,10 +39,15 @@ class KernelSpec(msgspec.Struct, frozen=True, kw_only=True):
     num_warps: int = 4
     num_stages: int = 3
     overlaps: bool = False
+    contracts: bool = True
 
     def key(self, arch: Arch) -> str:
         """Names what is compiled from this spec and today's source for an architecture."""
-        content = msgspec.json.encode((self, arch, source_hash(self.module)))
+        fields = msgspec.structs.asdict(self)
+        if self.contracts:
+            # As before there was a choice, so that caches stay good.
+            del fields["contracts"]
+        content = msgspec.json.encode((fields, arch, source_hash(self.module)))
         return hashlib.sha256(content).hexdigest()[:32]
 
     @property
