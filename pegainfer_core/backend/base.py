@@ -124,6 +124,14 @@ class Backend(ABC):
     def clear_pages(self, kv: KvPool) -> None:
         """Fill every page with zeros."""
 
+    def raise_if_lost(self) -> None:
+        """Ask, after a step failed, whether others can still run.
+
+        Raises:
+            DeviceFault: The device cannot be used any more.
+        """
+        return
+
     def close(self) -> None:
         """Release threads and what else outlives the last reference."""
         return

@@ -69,31 +69,45 @@ class KernelCache:
         """Read a compiled kernel.
 
         Raises:
-            KernelError: It was not built, or its file is damaged.
+            KernelError: It was not built, or its file is damaged or cannot be read.
         """
         found = self._entry(spec, arch)
         if found is None:
             raise KernelError(f"no kernel for sm_{arch} was built of {spec.label}")
         path, entry = found
-        code = path.read_bytes()
+        try:
+            code = path.read_bytes()
+        except OSError as error:
+            raise KernelError(f"{path}: cannot be read: {error.strerror}") from error
         if hashlib.sha256(code).hexdigest() != entry.cubin_sha256:
             raise KernelError(f"{path}: is damaged; remove it, it is built again")
         return Cubin(entry, code)
 
     def store(self, entry: ManifestEntry, code: bytes) -> None:
-        """Keep a compiled kernel in the cache's own folder."""
-        self.folder.mkdir(parents=True, exist_ok=True)
-        path = _cubin_path(self.folder, entry)
-        partial = path.with_suffix(f".{os.getpid()}")
-        partial.write_bytes(code)
-        partial.replace(path)
+        """Keep a compiled kernel in the cache's own folder.
+
+        Raises:
+            KernelError: The folder cannot be written.
+        """
         key = entry.spec.key(entry.arch)
-        merge_manifest(self.folder, {key: entry})
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            path = _cubin_path(self.folder, entry)
+            partial = path.with_suffix(f".{os.getpid()}")
+            partial.write_bytes(code)
+            partial.replace(path)
+            merge_manifest(self.folder, {key: entry})
+        except OSError as error:
+            raise KernelError(
+                f"compiled kernels cannot be kept in {self.folder}: {error.strerror}; set "
+                f"{CACHE_VARIABLE} to a folder that can be written"
+            ) from error
         self._entries[self.folder][key] = entry
 
     def discard(self, spec: KernelSpec, arch: Arch) -> None:
-        """Forget a damaged kernel of the cache's own folder."""
-        self._entries[self.folder].pop(spec.key(arch), None)
+        """Forget a damaged kernel, so that it counts as missing."""
+        for entries in self._entries.values():
+            entries.pop(spec.key(arch), None)
 
     def _entry(self, spec: KernelSpec, arch: Arch) -> tuple[Path, ManifestEntry] | None:
         key = spec.key(arch)

@@ -53,13 +53,15 @@ def read_manifest(folder: Path) -> Entries:
     """Entries of a folder; none when it has no manifest.
 
     Raises:
-        KernelError: The manifest is damaged.
+        KernelError: The manifest is damaged or cannot be read.
     """
     path = folder / MANIFEST_NAME
     try:
         raw = path.read_bytes()
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         return {}
+    except OSError as error:
+        raise KernelError(f"{path}: cannot be read: {error.strerror}") from error
     try:
         return msgspec.json.decode(raw, type=Entries)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:

@@ -71,6 +71,11 @@ class ParameterLoader:
         self._num_values = sum(_size(spec.shape) for spec in specs.values())
 
     @property
+    def dtype(self) -> FloatType:
+        """Type of the tensors whose spec names none."""
+        return self._dtype
+
+    @property
     def num_values(self) -> int:
         """Values of all tensors together."""
         return self._num_values

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 from typing import TYPE_CHECKING, Final
 from weakref import WeakKeyDictionary
@@ -13,13 +14,19 @@ from pegainfer_core.backend.cuda.arrays import address, dense, element, empty_te
 from pegainfer_core.backend.cuda.cuda_batch import AttentionLimits, CudaBatch, MetadataUpload
 from pegainfer_core.backend.cuda.cuda_ops import CudaOps
 from pegainfer_core.backend.cuda.device import Device, PinnedMemory, host_address
+from pegainfer_core.backend.cuda.faults import gpu_label, is_out_of_memory, raise_if_lost
 from pegainfer_core.backend.cuda.library import KernelLibrary
+from pegainfer_core.backend.cuda.memory_budget import (
+    GpuMemory,
+    pages_within,
+    require_room_for_pages,
+    require_room_for_weights,
+)
 from pegainfer_core.backend.cuda.parameters import ParameterReader
 from pegainfer_core.backend.cuda.products import Products
 from pegainfer_core.backend.dtype import DType
 from pegainfer_core.backend.kv_pool import KvPool
 from pegainfer_core.kernels import DecoderSizes, catalog, decoder_specs
-from pegainfer_core.weights import ConfigError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -27,6 +34,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from pegainfer_core.backend.batch import Batch
+    from pegainfer_core.backend.cuda.device import Recording
     from pegainfer_core.backend.decoder import AttentionShape
     from pegainfer_core.backend.kv_layout import KvLayout
     from pegainfer_core.backend.metadata import StepMetadata
@@ -36,6 +44,8 @@ if TYPE_CHECKING:
 
 _BUCKETS: Final = (1, 2, 4, 8, 16, 24, 32, 48, 64, 96, 128, 160, 192, 224, 256)
 """Batch sizes that decode steps are recorded for; others are filled up to the next."""
+
+logger = logging.getLogger(__name__)
 
 _STAGING_BYTES: Final = 4 << 20
 _CTAS_A_MULTIPROCESSOR: Final = 4
@@ -62,11 +72,14 @@ class CudaBackend(Backend):
         cache: KernelCache | None = None,
     ) -> None:
         self.device = Device(ordinal)
+        free, total = self.device.memory()
+        self._foreign_bytes = total - free
         self.library = KernelLibrary(self.device.arch, cache)
         self.products = Products(self.device)
         self.ops = CudaOps(self.device, self.library, self.products)
         self._num_kv_heads = num_kv_heads
         self._record = record
+        self._records_more = record
         self._uploads: WeakKeyDictionary[StepMetadata, MetadataUpload] = WeakKeyDictionary()
         self._staging = PinnedMemory(_STAGING_BYTES)
         self._reader: ParameterReader | None = None
@@ -81,7 +94,12 @@ class CudaBackend(Backend):
         return empty_tensor(self.device, shape, dtype)
 
     def kv_pool(self, layout: KvLayout, num_pages: int) -> KvPool:
-        """Zeroed pages."""
+        """Zeroed pages.
+
+        Raises:
+            ConfigError: They do not fit; the message names the numbers.
+        """
+        require_room_for_pages(self._memory(), num_pages + 1, layout.page_bytes)
         pool = KvPool(layout, self.empty((num_pages + 1, *layout.page_shape), layout.dtype))
         self.clear_pages(pool)
         return pool
@@ -93,6 +111,11 @@ class CudaBackend(Backend):
         self.device.upload(address(tensor), host_address(held), held.nbytes)
         self.device.synchronize()
         return tensor
+
+    def begin_loading(self, loader: ParameterLoader) -> None:
+        """Refuse weights that do not fit."""
+        num_bytes = loader.num_values * DType(loader.dtype).itemsize
+        require_room_for_weights(self._memory(), num_bytes)
 
     def load(self, loader: ParameterLoader, names: Sequence[str], dtype: DType) -> Tensor:
         """Parameters, through pinned buffers or made on the device."""
@@ -135,9 +158,8 @@ class CudaBackend(Backend):
         recording = recordings.get(key)
         if recording is not None:
             recording.replay(self.device)
-        elif key in recordings:
-            recording = recordings[key] = self.device.record(lambda: work(batch))
-            recording.replay(self.device)
+        elif key in recordings and self._records_more:
+            recordings[key] = self._run_recorded(batch, work)
         else:
             # The first use loads kernels and plans products, which no recording may do.
             work(batch)
@@ -161,19 +183,7 @@ class CudaBackend(Backend):
 
     def fitting_pages(self, layout: KvLayout, utilization: float) -> int:
         """Pages that fit into the share of the GPU's memory not in use yet."""
-        free, total = self.device.memory()
-        used = total - free
-        budget = int(total * utilization) - used
-        num_pages = budget // layout.page_bytes - 1
-        if num_pages < 1:
-            gib = 2**30
-            raise ConfigError(
-                f"GPU {self.device.ordinal} ({self.device.name}): {used / gib:.1f} of "
-                f"{total / gib:.1f} GiB are in use by this model and others, and "
-                f"--gpu-memory-utilization {utilization} allows {total * utilization / gib:.1f}: "
-                "nothing is left for KV pages"
-            )
-        return num_pages
+        return pages_within(self._memory(), layout.page_bytes, utilization)
 
     def copy_pages(self, kv: KvPool, sources: list[int], targets: list[int]) -> None:
         """Copy whole pages."""
@@ -184,6 +194,34 @@ class CudaBackend(Backend):
     def clear_pages(self, kv: KvPool) -> None:
         """Fill every page with zeros."""
         self.device.fill(address(kv.pages), 0, kv.num_pages * kv.layout.page_bytes)
+
+    def raise_if_lost(self) -> None:
+        """Ask the context."""
+        raise_if_lost(self.device)
+
+    def _run_recorded(self, batch: CudaBatch, work: Callable[[Batch], None]) -> Recording | None:
+        """Record and run once; without memory for that, run as it is, now and later."""
+        try:
+            recording = self.device.record(lambda: work(batch))
+            recording.replay(self.device)
+        except Exception as error:
+            if not is_out_of_memory(error):
+                raise
+            self._records_more = False
+            free, _ = self.device.memory()
+            logger.warning(
+                "%s: no memory to record steps of %d rows (%.0f MiB are free; %s); no more steps "
+                "are recorded, which makes them slower; lower --gpu-memory-utilization or "
+                "--num-kv-pages, or silence this with --no-cuda-graph",
+                gpu_label(self.device), batch.num_tokens, free / 2**20, error,
+            )  # fmt: skip
+            work(batch)
+            return None
+        return recording
+
+    def _memory(self) -> GpuMemory:
+        free, total = self.device.memory()
+        return GpuMemory(gpu_label(self.device), free, total, self._foreign_bytes)
 
     def _padded(self, metadata: StepMetadata) -> int:
         rows = metadata.num_decode

@@ -10,11 +10,12 @@ import ctypes
 from functools import cache
 from typing import Final
 
-from pegainfer_core.backend.cuda.errors import CudaError
+from pegainfer_core.backend.cuda.errors import CudaError, DeviceMemoryError
 
 _LIBRARY: Final = "libcuda.so.1"
 _MAX_DYNAMIC_SHARED: Final = 8
 _PROGRAMMATIC_SERIALIZATION: Final = 6
+_OUT_OF_MEMORY: Final = 2
 
 
 class LaunchAttribute(ctypes.Structure):
@@ -62,13 +63,19 @@ def check(status: int, what: str) -> None:
     """Turn a driver status into an exception.
 
     Raises:
-        CudaError: The status is not success.
+        CudaError: The status is not success; a `DeviceMemoryError` if memory ran out.
     """
     if status == 0:
         return
+    kind = DeviceMemoryError if status == _OUT_OF_MEMORY else CudaError
+    raise kind(f"{what} failed: {error_name(status)} ({status})")
+
+
+def error_name(status: int) -> str:
+    """What the driver calls a status, such as CUDA_ERROR_ILLEGAL_ADDRESS."""
     name = ctypes.c_char_p()
     library().cuGetErrorName(status, ctypes.byref(name))
-    raise CudaError(f"{what} failed: {(name.value or b'unknown error').decode()} ({status})")
+    return (name.value or b"unknown error").decode()
 
 
 def load_function(code: bytes, symbol: str, shared_bytes: int) -> tuple[int, int]:

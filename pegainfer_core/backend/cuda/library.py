@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from tqdm import tqdm
 
+from pegainfer_core.backend.cuda.errors import CudaError, DeviceMemoryError
 from pegainfer_core.backend.cuda.kernel import Kernel
 from pegainfer_core.kernels import KernelCache, KernelError, build_kernels
 
@@ -42,7 +43,11 @@ class KernelLibrary:
         missing = self._cache.missing(wanted, self._arch)
         if missing:
             self._build(missing)
-        for spec in wanted:
+        damaged = [spec for spec in dict.fromkeys(wanted) if not self._loads(spec)]
+        if damaged:
+            logger.warning("%d damaged kernels are built again", len(damaged))
+            self._build(damaged)
+        for spec in damaged:
             self.get(spec)
 
     def get(self, spec: KernelSpec) -> Kernel:
@@ -53,20 +58,41 @@ class KernelLibrary:
         """
         kernel = self._kernels.get(spec)
         if kernel is None:
-            kernel = self._kernels[spec] = self._load(spec)
+            self._load(spec)
+            kernel = self._kernels[spec]
         return kernel
 
-    def _load(self, spec: KernelSpec) -> Kernel:
-        if self._cache.missing([spec], self._arch):
-            self._build([spec])
+    def _load(self, spec: KernelSpec) -> None:
+        if not self._cache.missing([spec], self._arch) and self._loads(spec):
+            return
+        self._build([spec])
         try:
-            return Kernel(self._cache.load(spec, self._arch))
-        except KernelError as error:
-            # A damaged file is worth one more build, for which Triton may be missing.
+            self._kernels[spec] = Kernel(self._cache.load(spec, self._arch))
+        except DeviceMemoryError:
+            raise
+        except CudaError as error:
+            raise KernelError(
+                f"a kernel just built is refused: {error}; the driver may be older than the "
+                "compiler: update it, or install an older Triton"
+            ) from error
+
+    def _loads(self, spec: KernelSpec) -> bool:
+        """Load a kernel that was built; forgets one that cannot be loaded, which is worth a build.
+
+        Raises:
+            DeviceMemoryError: Its code does not fit.
+        """
+        if spec in self._kernels:
+            return True
+        try:
+            self._kernels[spec] = Kernel(self._cache.load(spec, self._arch))
+        except DeviceMemoryError:
+            raise
+        except (KernelError, CudaError) as error:
             logger.warning("%s", error)
             self._cache.discard(spec, self._arch)
-            self._build([spec])
-            return Kernel(self._cache.load(spec, self._arch))
+            return False
+        return True
 
     def _build(self, specs: list[KernelSpec]) -> None:
         started_s = time.monotonic()
