@@ -92,11 +92,10 @@ def cuda_extra(driver: Driver | None = None) -> str:
 def _require_packages(driver: Driver) -> None:
     extra = cuda_extra(driver)
     install = f"{sys.executable} -m pip install 'pegainfer[{extra}]'"
-    missing = [name for name in ("cupy", "nvmath") if importlib.util.find_spec(name) is None]
-    if missing:
+    if importlib.util.find_spec("cupy") is None:
         raise ConfigError(
-            f"this machine has a GPU, but {' and '.join(missing)} is not installed; install it: "
-            f"{install}, or use --backend numpy"
+            f"this machine has a GPU, but cupy is not installed; install it: {install}, or use "
+            "--backend numpy"
         )
     built_for = _cupy_cuda_major()
     if built_for is not None and built_for > driver.version[0]:

@@ -60,7 +60,7 @@ def test_no_gpu(machine: Machine, driver: Driver | None) -> None:
 
 @pytest.mark.parametrize("asked", ["auto", "cuda"])
 def test_a_gpu_is_taken(machine: Machine, asked: str) -> None:
-    machine.has(Driver((13, 0), [H200]), "cupy", "nvmath", dists=("cupy-cuda13x",))
+    machine.has(Driver((13, 0), [H200]), "cupy", dists=("cupy-cuda13x",))
     assert choose_backend(asked) == "cuda"
     assert choose_backend("numpy") == "numpy"
 
@@ -70,7 +70,7 @@ def test_a_gpu_is_taken(machine: Machine, asked: str) -> None:
 def test_a_gpu_without_cupy_is_an_error_with_the_install_line(
     machine: Machine, asked: str, version: tuple[int, int], extra: str
 ) -> None:
-    machine.has(Driver(version, [H200]), "nvmath")
+    machine.has(Driver(version, [H200]))
     with pytest.raises(ConfigError, match=rf"cupy is not installed; .*pip install .*\[{extra}\]"):
         choose_backend(asked)
     assert choose_backend("numpy") == "numpy"
@@ -78,11 +78,11 @@ def test_a_gpu_without_cupy_is_an_error_with_the_install_line(
 
 @pytest.mark.parametrize("asked", ["auto", "cuda"])
 def test_a_driver_older_than_cupy(machine: Machine, asked: str) -> None:
-    machine.has(Driver((12, 4), [H200]), "cupy", "nvmath", dists=("cupy-cuda13x",))
+    machine.has(Driver((12, 4), [H200]), "cupy", dists=("cupy-cuda13x",))
     words = r"supports CUDA 12\.4.* cupy-cuda13x needs CUDA 13; update .*580.*\[cuda12\]"
     with pytest.raises(ConfigError, match=words):
         choose_backend(asked)
-    machine.has(Driver((12, 4), [H200]), "cupy", "nvmath", dists=("cupy-cuda12x",))
+    machine.has(Driver((12, 4), [H200]), "cupy", dists=("cupy-cuda12x",))
     assert choose_backend(asked) == "cuda"
 
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 import ctypes
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from nvmath.bindings import cublasLt
-
+from pegainfer_core.backend.cuda import cublaslt
 from pegainfer_core.backend.cuda.errors import CudaError
 from pegainfer_core.backend.dtype import DType
 
@@ -14,12 +13,10 @@ if TYPE_CHECKING:
     from pegainfer_core.backend.cuda.device import Device
 
 _WORKSPACE_BYTES: Final = 32 << 20
-_TYPES: Final = {DType.FLOAT32: 0, DType.BFLOAT16: 14}
-"""`cudaDataType`."""
-
-_COMPUTE_FLOAT32: Final = 68
-"""`CUBLAS_COMPUTE_32F`: float32 operands are not narrowed to tf32."""
-
+_TYPES: Final = {
+    DType.FLOAT32: cublaslt.TYPE_FLOAT32,
+    DType.BFLOAT16: cublaslt.TYPE_BFLOAT16,
+}
 _TRANSPOSE: Final = 1
 _RESULT_BYTES: Final = 128
 """Room for a `cublasLtMatmulHeuristicResult_t`, whose first 64 bytes are the algorithm."""
@@ -53,17 +50,18 @@ class Products:
 
     def __init__(self, device: Device) -> None:
         self._device = device
-        self._handle = int(cublasLt.create())
+        self._matmul = cublaslt.library().cublasLtMatmul
+        self._handle = cublaslt.create("cublasLtCreate")
         self._workspace = device.allocate(_WORKSPACE_BYTES)
-        self._preference = int(cublasLt.matmul_preference_create())
-        limit = ctypes.c_size_t(_WORKSPACE_BYTES)
-        cublasLt.matmul_preference_set_attribute(
+        self._preference = cublaslt.create("cublasLtMatmulPreferenceCreate")
+        cublaslt.set_attribute(
+            "cublasLtMatmulPreferenceSetAttribute",
             self._preference,
-            cublasLt.MatmulPreferenceAttribute.MAX_WORKSPACE_BYTES,
-            ctypes.addressof(limit),
-            ctypes.sizeof(limit),
+            cublaslt.PREFERENCE_WORKSPACE_BYTES,
+            ctypes.c_size_t(_WORKSPACE_BYTES),
         )
         self._one, self._zero = ctypes.c_float(1), ctypes.c_float(0)
+        self._one_at, self._zero_at = ctypes.addressof(self._one), ctypes.addressof(self._zero)
         self._plans: dict[ProductShape, _Plan] = {}
 
     def run(self, shape: ProductShape, x: int, weight: int, out: int) -> None:
@@ -75,44 +73,46 @@ class Products:
         plan = self._plans.get(shape)
         if plan is None:
             plan = self._plans[shape] = self._plan(shape)
-        beta = self._one if shape.accumulate else self._zero
-        cublasLt.matmul(
+        status = self._matmul(
             self._handle,
             plan.description,
-            ctypes.addressof(self._one),
+            self._one_at,
             weight,
             plan.weight,
             x,
             plan.x,
-            ctypes.addressof(beta),
+            self._one_at if shape.accumulate else self._zero_at,
             out,
             plan.out,
             out,
             plan.out,
-            ctypes.addressof(plan.algorithm),
+            plan.algorithm,
             self._workspace.address,
             _WORKSPACE_BYTES,
             self._device.stream,
         )
+        if status:
+            cublaslt.check(status, f"the product {shape}")
 
     def _plan(self, shape: ProductShape) -> _Plan:
         # cuBLASLt counts by columns: a row-major [r, c] is its [c, r], so it computes
         # out^T [n, rows] = weight [n, k] @ x^T [k, rows], with `weight` seen as [k, n]^T.
         operand, result = _TYPES[shape.operands], _TYPES[shape.result]
-        description = int(cublasLt.matmul_desc_create(_COMPUTE_FLOAT32, _TYPES[DType.FLOAT32]))
-        transpose = ctypes.c_int32(_TRANSPOSE)
-        cublasLt.matmul_desc_set_attribute(
-            description,
-            cublasLt.MatmulDescAttribute.TRANSA,
-            ctypes.addressof(transpose),
-            ctypes.sizeof(transpose),
+        description = cublaslt.create(
+            "cublasLtMatmulDescCreate", cublaslt.COMPUTE_FLOAT32, cublaslt.TYPE_FLOAT32
         )
-        weight = int(cublasLt.matrix_layout_create(operand, shape.k, shape.n, shape.k))
-        x = int(cublasLt.matrix_layout_create(operand, shape.k, shape.rows, shape.k))
-        out = int(cublasLt.matrix_layout_create(result, shape.n, shape.rows, shape.n))
+        cublaslt.set_attribute(
+            "cublasLtMatmulDescSetAttribute",
+            description,
+            cublaslt.DESCRIPTION_TRANSPOSE_A,
+            ctypes.c_int32(_TRANSPOSE),
+        )
+        weight = _layout(operand, shape.k, shape.n)
+        x = _layout(operand, shape.k, shape.rows)
+        out = _layout(result, shape.n, shape.rows)
         algorithm = ctypes.create_string_buffer(_RESULT_BYTES)
         found = ctypes.c_int(0)
-        cublasLt.matmul_algo_get_heuristic(
+        status = cublaslt.library().cublasLtMatmulAlgoGetHeuristic(
             self._handle,
             description,
             weight,
@@ -121,9 +121,15 @@ class Products:
             out,
             self._preference,
             1,
-            ctypes.addressof(algorithm),
-            ctypes.addressof(found),
+            algorithm,
+            ctypes.byref(found),
         )
+        cublaslt.check(status, f"planning {shape}")
         if not found.value:
             raise CudaError(f"cuBLASLt has no algorithm for {shape}")
         return _Plan(description, weight, x, out, algorithm)
+
+
+def _layout(kind: int, num_rows: int, num_columns: int) -> int:
+    """A dense matrix as cuBLASLt counts: column after column."""
+    return cublaslt.create("cublasLtMatrixLayoutCreate", kind, num_rows, num_columns, num_rows)

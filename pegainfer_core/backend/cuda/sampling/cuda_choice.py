@@ -1,0 +1,170 @@
+"""Choosing tokens on the device. Knows rows' words and tables, not what they mean for requests."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, cast
+
+from pegainfer_core.backend.cuda.arrays import address
+from pegainfer_core.backend.cuda.sampling.results import ChoiceResults
+from pegainfer_core.backend.cuda.sampling.scratch import ChoiceScratch
+from pegainfer_core.backend.cuda.sampling.staged_writes import StagedWrites
+from pegainfer_core.backend.cuda.sampling.table_pool import TablePool
+from pegainfer_core.kernels import catalog
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from pegainfer_core.backend.batch import Batch
+    from pegainfer_core.backend.cuda.cuda_batch import CudaBatch
+    from pegainfer_core.backend.cuda.device import Device, DeviceMemory
+    from pegainfer_core.backend.cuda.library import KernelLibrary
+    from pegainfer_core.backend.cuda.sampling.results import FetchedChoice
+    from pegainfer_core.backend.tensor import Tensor
+    from pegainfer_core.kernels import KernelSpec
+
+
+class CudaChoice:
+    """Implements `pegainfer_core.sampling.ChoiceDevice`.
+
+    About 190 KiB of scratch a row are allocated at once, tables of requests when they are needed.
+
+    Args:
+        device: Where the logits lie.
+        library: Its kernels.
+        vocab_size: Columns of the logits.
+        max_rows: Most rows that choose in a step, padding included.
+        num_slots: Rows of the table of newest ids.
+        num_ids: Ids from here on are never chosen; None lets every id be chosen.
+
+    Attributes:
+        vocab_size: As given.
+        num_ids: As given.
+        num_slots: As given.
+        num_words: int32 words that describe a row.
+        max_top: Most reported tokens beside the chosen one.
+        next_ids: Device address of [num_slots] int32: the newest id of each slot.
+    """
+
+    num_words = catalog.CHOICE_WORDS
+    max_top = catalog.REPORT_TOP
+
+    def __init__(
+        self,
+        device: Device,
+        library: KernelLibrary,
+        vocab_size: int,
+        max_rows: int,
+        num_slots: int,
+        num_ids: int | None = None,
+    ) -> None:
+        self.vocab_size = vocab_size
+        self.num_ids = vocab_size if num_ids is None else num_ids
+        self.num_slots = num_slots
+        self._device = device
+        self._library = library
+        self._newest = device.allocate(4 * num_slots)
+        self.next_ids = self._newest.address
+        device.fill(self.next_ids, 0, 4 * num_slots)
+        self._part_width = catalog.part_width(vocab_size)
+        self._num_parts = -(-vocab_size // self._part_width)
+        self._scratch = ChoiceScratch(device, max_rows)
+        self._results = ChoiceResults(device, max_rows)
+        self._pool = TablePool(device)
+        self._writes = StagedWrites(device)
+        library.prepare(catalog.choice_specs(vocab_size))
+
+    def take(self, num_bytes: int) -> DeviceMemory:
+        """See `ChoiceDevice.take`."""
+        return self._pool.take(num_bytes)
+
+    def give(self, table: DeviceMemory) -> None:
+        """See `ChoiceDevice.give`."""
+        self._pool.give(table)
+
+    def write(self, target: int, values: NDArray[np.int32]) -> None:
+        """See `ChoiceDevice.write`."""
+        self._writes.write(target, values)
+
+    def count_tokens(self, history: int, token_ids: NDArray[np.int32], num_prompt: int) -> None:
+        """See `ChoiceDevice.count_tokens`."""
+        count = len(token_ids)
+        self._device.fill(history, 0, 4 * self.vocab_size)
+        ids = self._pool.take(4 * count)
+        self._writes.write(ids.address, token_ids)
+        grid = (-(-count // catalog.COUNT_BLOCK), 1)
+        self._launch(catalog.count_tokens(), grid, history, ids.address, num_prompt, count)
+        self._pool.give(ids)
+
+    def choose(self, batch: Batch, logits: Tensor, *, draws: bool, full: bool) -> None:
+        """See `ChoiceDevice.choose`."""
+        words = cast("CudaBatch", batch).choice_words
+        self.choose_rows(batch.num_sample_rows, address(logits), words, draws=draws, full=full)
+
+    def choose_rows(
+        self, num_rows: int, logits: int, words: int, *, draws: bool, full: bool
+    ) -> None:
+        """Choose for rows at addresses: [num_rows, vocab_size] float32 and [num_rows, 32] int32."""
+        parts = (num_rows, self._num_parts)
+        if full:
+            self._launch(
+                catalog.apply_rules(), parts, logits, words, self.next_ids, self.vocab_size,
+                self._part_width,
+            )  # fmt: skip
+        at = self._scratch
+        self._launch(
+            catalog.choice_peaks(self.vocab_size), parts, logits, words, at.part_peaks,
+            at.part_ids, at.part_lows, at.maxima, self.vocab_size, self.num_ids, self._part_width,
+        )  # fmt: skip
+        if draws or full:
+            self._draw(num_rows, logits, words)
+        else:
+            self._launch(
+                catalog.choice_best(), (num_rows, 1), words, at.part_peaks, at.part_ids,
+                self._results.chosen, self.next_ids, self._num_parts,
+            )  # fmt: skip
+        if full:
+            self._report(num_rows, logits, words)
+
+    def fetch(self, num_rows: int, *, reports: bool) -> FetchedChoice:
+        """See `ChoiceDevice.fetch`."""
+        return self._results.fetch(num_rows, reports=reports)
+
+    def _draw(self, num_rows: int, logits: int, words: int) -> None:
+        at, vocab, parts = self._scratch, self.vocab_size, (num_rows, self._num_parts)
+        sizes = (vocab, self.num_ids, self._part_width, self._num_parts)
+        self._launch(
+            catalog.choice_bounds(), (num_rows, 1), words, at.part_peaks, at.part_ids,
+            at.part_lows, at.maxima, at.row_peaks, at.row_ids, at.row_lows, at.row_bounds,
+            at.row_counts, self._num_parts,
+        )  # fmt: skip
+        for fine, out in ((False, at.coarse), (True, at.fine)):
+            self._launch(
+                catalog.choice_sums(vocab, fine=fine), parts, logits, words, at.row_peaks,
+                at.row_lows, at.part_totals, at.part_floors, at.coarse, out, *sizes,
+            )  # fmt: skip
+        self._launch(
+            catalog.choice_collect(vocab), parts, logits, words, at.row_peaks, at.row_lows,
+            at.row_bounds, at.row_counts, at.part_totals, at.part_heavies, at.coarse, at.fine,
+            at.list_ids, at.list_values, *sizes,
+        )  # fmt: skip
+        self._launch(
+            catalog.choice_draw(vocab), (num_rows, 1), logits, words, at.row_peaks, at.row_ids,
+            at.row_lows, at.row_counts, at.part_totals, at.part_floors, at.part_heavies, at.coarse,
+            at.fine, at.list_ids, at.list_values, self._results.chosen, self.next_ids, *sizes,
+        )  # fmt: skip
+
+    def _report(self, num_rows: int, logits: int, words: int) -> None:
+        at, chosen = self._scratch, self._results.chosen
+        sizes = (self.vocab_size, self._part_width)
+        self._launch(
+            catalog.score_parts(), (num_rows, self._num_parts), logits, words, chosen,
+            at.part_peaks, at.part_sums, at.part_ids, at.groups, *sizes,
+        )  # fmt: skip
+        self._launch(
+            catalog.report_logprobs(), (num_rows, 1), logits, words, chosen, at.part_peaks,
+            at.part_sums, at.part_ids, at.groups, self._results.reports, *sizes, self._num_parts,
+        )  # fmt: skip
+
+    def _launch(self, spec: KernelSpec, grid: tuple[int, int], *arguments: float) -> None:
+        self._library.get(spec).launch(self._device.stream, grid, *arguments)
