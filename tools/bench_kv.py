@@ -32,6 +32,9 @@ class NullRunner:
         result = RowResult(7)
         return DoneStep([result] * len(plan.rows))
 
+    def raise_if_lost(self) -> None:
+        """There is no device."""
+
     def forget(self, request_id: int) -> None:
         """Nothing is kept."""
 

@@ -73,6 +73,7 @@ class StepPipeline:
         except DeviceFault:
             raise
         except Exception as error:
+            self._runner.raise_if_lost()
             self._failures.append(_failure([row.sequence for row in rows], error))
             return
         for sequence, _, num_tokens, samples in rows:
@@ -98,6 +99,7 @@ class StepPipeline:
         except DeviceFault:
             raise
         except Exception as error:
+            self._runner.raise_if_lost()
             rows = zip(flight.rows, flight.stints, strict=True)
             return _failure([row.sequence for row, stint in rows if _runs(row, stint)], error)
         done = []

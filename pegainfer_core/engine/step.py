@@ -95,6 +95,14 @@ class ModelRunner(Protocol):
         """Drop what is kept of a request that gave up its slot."""
         ...
 
+    def raise_if_lost(self) -> None:
+        """Ask, after a step failed, whether other steps can be computed.
+
+        Raises:
+            DeviceFault: The device cannot be used any more.
+        """
+        ...
+
     def close(self) -> None:
         """Release memory and threads."""
         ...

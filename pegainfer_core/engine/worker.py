@@ -182,7 +182,11 @@ def main() -> int:
     pulse.stop()
     engine.close()
     outbox.close()
-    return 0 if asked_to_close else 1
+    if not asked_to_close:
+        # With a lost device, what frees memory at exit can fail or block: leave without it.
+        sys.stderr.flush()
+        os._exit(1)
+    return 0
 
 
 if __name__ == "__main__":

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Literal
 
+from pegainfer_core.contract import DeviceFault
 from pegainfer_core.engine import LaunchedStep, RowResult, StepPlan
 from tests.scheduler.paged_model import PagedModel
 
@@ -29,11 +30,13 @@ class FaultyModel(PagedModel):
 
     Attributes:
         failed: Requests of each failed step.
+        lost: Whether its device is, once a step has failed.
     """
 
     fails: Callable[[int], Exception | None]
     where: Where
     failed: list[set[int]]
+    lost: bool
 
     @classmethod
     def put_into(
@@ -48,8 +51,12 @@ class FaultyModel(PagedModel):
         """
         model.__class__ = cls
         assert isinstance(model, cls)
-        model.fails, model.where, model.failed = fails, where, []
+        model.fails, model.where, model.failed, model.lost = fails, where, [], False
         return model
+
+    def raise_if_lost(self) -> None:
+        if self.lost:
+            raise DeviceFault("GPU 0 is gone")
 
     def launch(self, plan: StepPlan) -> LaunchedStep:
         error = self.fails(self.num_steps + 1)

@@ -79,6 +79,9 @@ class PagedModel:
     def forget(self, request_id: int) -> None:
         """Nothing is kept."""
 
+    def raise_if_lost(self) -> None:
+        """There is no device."""
+
     def close(self) -> None:
         self.closed = True
 

@@ -96,11 +96,12 @@ def test_every_step_fails_and_the_scheduler_goes_on(where: Where) -> None:
 
 
 @pytest.mark.parametrize("where", WHERE)
-def test_a_lost_device_is_everybodys_fault(where: Where) -> None:
+@pytest.mark.parametrize("error", [DeviceFault("GPU 0 is gone"), RuntimeError("a kernel failed")])
+def test_a_lost_device_is_everybodys_fault(where: Where, error: Exception) -> None:
+    """Whether the runner says so at once, or is asked when a step has failed."""
     harness = Harness()
-    model = FaultyModel.put_into(
-        harness.model, where, lambda step: DeviceFault("GPU 0 is gone") if step == 4 else None
-    )
+    model = FaultyModel.put_into(harness.model, where, lambda step: error if step == 4 else None)
+    model.lost = True
     for first in range(4):
         harness.submit([first, *PROMPT[:5]], params=LONG)
     with pytest.raises(DeviceFault, match="GPU 0 is gone"):

@@ -80,6 +80,10 @@ class Qwen3Runner:
         """Drop what is kept of a request that gave up its slot."""
         self._sampler.forget(request_id)
 
+    def raise_if_lost(self) -> None:
+        """Ask the backend whether it still works."""
+        self._backend.raise_if_lost()
+
     def close(self) -> None:
         """Release the backend's threads; memory goes with the last reference."""
         self._backend.close()
