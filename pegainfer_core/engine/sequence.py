@@ -34,6 +34,7 @@ class Sequence:
         scheduled: Whether its client was told that work on it began.
         num_reserved_pages: Pages promised to it, those it holds included.
         chain: Its blocks in the prefix cache, None when there is none.
+        num_prompt: Tokens of the client's prompt.
         end_token_ids: Ids that end it: the model's unless ignored, and the client's.
         prompt_logprobs: The prompt's log-probabilities so far; None when they were not asked for
             or were already sent, and then nobody needs them computed.
@@ -53,6 +54,7 @@ class Sequence:
     scheduled: bool = False
     num_reserved_pages: int = 0
     chain: BlockChain | None = None
+    num_prompt: int = 0
     end_token_ids: frozenset[int] = frozenset()
     prompt_logprobs: list[TokenLogprobs | None] | None = None
 
@@ -60,6 +62,7 @@ class Sequence:
         """Start from a copy of the prompt."""
         params = self.request.params
         self.token_ids = list(self.request.prompt_token_ids)
+        self.num_prompt = len(self.token_ids)
         eos_token_ids = () if params.ignore_eos else self.request.eos_token_ids
         self.end_token_ids = frozenset(eos_token_ids).union(params.stop_token_ids)
         self.prompt_logprobs = None if params.prompt_logprobs is None else [None]
@@ -75,14 +78,9 @@ class Sequence:
         return (self.request.priority, self.serial)
 
     @property
-    def num_prompt(self) -> int:
-        """Tokens of the client's prompt."""
-        return len(self.request.prompt_token_ids)
-
-    @property
     def num_generated(self) -> int:
         """Tokens generated so far, an end token included."""
-        return len(self.token_ids) - len(self.request.prompt_token_ids)
+        return len(self.token_ids) - self.num_prompt
 
     @property
     def num_uncomputed(self) -> int:
@@ -90,15 +88,13 @@ class Sequence:
         return len(self.token_ids) + self.num_unread - self.num_computed
 
     @property
-    def is_exhausted(self) -> bool:
-        """Whether its last token was chosen by a launched step: nothing is left to compute."""
-        num_chosen = self.num_generated + self.num_unread
-        return self.num_unread > 0 and num_chosen >= self.max_tokens
-
-    @property
     def decodes(self) -> bool:
-        """Whether one token is left to compute and its successor is to be chosen."""
-        return self.num_uncomputed == 1 and self.max_tokens > 0 and not self.is_exhausted
+        """Whether one token is left to compute and its successor is to be chosen.
+
+        Not if a launched step chose the last token already, though its id was not read yet.
+        """
+        num_chosen = len(self.token_ids) + self.num_unread
+        return num_chosen - self.num_computed == 1 and num_chosen - self.num_prompt < self.max_tokens
 
     @property
     def prefills(self) -> bool:
