@@ -6,6 +6,8 @@ sequences, min_tokens) -> logit_bias -> penalties -> argmax when greedy, else te
 min_p keep that of Hugging Face's `generate`.
 """
 
+from pegainfer_core.sampling.choice_device import ChoiceDevice
+from pegainfer_core.sampling.device_step_sampler import DeviceStepSampler
 from pegainfer_core.sampling.draw import choose_token
 from pegainfer_core.sampling.host_step_sampler import HostStepSampler
 from pegainfer_core.sampling.logprobs import row_logprobs
@@ -20,8 +22,10 @@ from pegainfer_core.sampling.step_sampler import (
 from pegainfer_core.sampling.top import top_token_ids
 
 __all__ = [
+    "ChoiceDevice",
     "ChoiceKind",
     "ChoiceRow",
+    "DeviceStepSampler",
     "HostStepSampler",
     "PendingTokens",
     "SampledToken",
