@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from pegainfer_core.backend.metadata import StepMetadata
     from pegainfer_core.backend.numpy import NumpyBackend
     from pegainfer_core.backend.ops import Ops
+    from pegainfer_core.backend.page_tables import PageTables
     from pegainfer_core.backend.rope import RopeTable, rope_tables
     from pegainfer_core.backend.tensor import Tensor
     from pegainfer_core.backend.workspace import Workspace, WorkspaceError
@@ -37,6 +38,7 @@ __all__ = [
     "MlpWeights",
     "NumpyBackend",
     "Ops",
+    "PageTables",
     "RopeTable",
     "StepMetadata",
     "Tensor",
@@ -56,6 +58,7 @@ _MODULES = {
     "MlpWeights": "decoder",
     "NumpyBackend": "numpy",
     "Ops": "ops",
+    "PageTables": "page_tables",
     "RopeTable": "rope",
     "StepMetadata": "metadata",
     "Tensor": "tensor",

@@ -154,9 +154,59 @@ class StepMetadata:
         self.page_starts[row + 1] = self.num_packed - self._pages_offset
         self.num_rows, self.num_tokens = row + 1, end
 
+    def add_decode_rows(
+        self,
+        token_ids: Sequence[int],
+        starts: Sequence[int],
+        tables: Sequence[IntArray],
+        slots: Sequence[int],
+    ) -> None:
+        """Append rows of one token each, all of which choose a token; like `add_row`, but at once.
+
+        Args:
+            token_ids: A token of each row.
+            starts: Its position.
+            tables: Pages of each sequence, at least those its context needs.
+            slots: Rows in per-request tables.
+
+        Raises:
+            ValueError: Pages do not reach the end of a row's context.
+        """
+        count, row, first = len(token_ids), self.num_rows, self.num_tokens
+        if not count:
+            return
+        rows, tokens = slice(row, row + count), slice(first, first + count)
+        positions = self.positions[tokens]
+        positions[:] = starts
+        page, offset = np.divmod(positions, np.int32(self.page_tokens))
+        needed = (page + 1).tolist()
+        if any(map(_is_shorter, tables, needed)):
+            raise ValueError("a decoding row has fewer pages than its context needs")
+        begin = self.num_packed - self._pages_offset
+        ends = np.cumsum(page + 1, dtype=np.int32) + np.int32(begin)
+        pages = self.pages[begin : int(ends[-1])]
+        np.concatenate([table[:n] for table, n in zip(tables, needed, strict=True)], out=pages)
+        self.slots[tokens] = self.pages[ends - 1] * np.int32(self.page_tokens) + offset
+        self.token_ids[tokens] = token_ids
+        indices = np.arange(first, first + count, dtype=np.int32)
+        self.logit_tokens[self.num_samples : self.num_samples + count] = indices
+        self.row_starts[row] = first
+        self.row_starts[row + 1 : row + count + 1] = indices + 1
+        self.context_lens[rows] = positions + 1
+        self.row_slots[rows] = slots
+        self.page_starts[row] = begin
+        self.page_starts[row + 1 : row + count + 1] = ends
+        self.num_samples += count
+        self.num_packed += len(pages)
+        self.num_rows, self.num_tokens = row + count, first + count
+
     def finish(self, num_decode: int) -> None:
         """Close the step; its first `num_decode` rows have one token each."""
         self.num_decode = num_decode
         if self._prompt_tokens:
             tail = self.logit_tokens[self.num_samples : self.num_logits]
             tail[:] = np.concatenate(self._prompt_tokens)
+
+
+def _is_shorter(table: IntArray, num_pages: int) -> bool:
+    return len(table) < num_pages

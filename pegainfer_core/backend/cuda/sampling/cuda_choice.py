@@ -72,7 +72,7 @@ class CudaChoice:
         self._results = ChoiceResults(device, max_rows)
         self._pool = TablePool(device)
         self._writes = StagedWrites(device)
-        library.prepare(catalog.choice_specs(vocab_size))
+        library.prepare(catalog.choice_specs(vocab_size, self.num_ids))
 
     def take(self, num_bytes: int) -> DeviceMemory:
         """See `ChoiceDevice.take`."""
@@ -113,7 +113,7 @@ class CudaChoice:
             )  # fmt: skip
         at = self._scratch
         self._launch(
-            catalog.choice_peaks(self.vocab_size), parts, logits, words, at.part_peaks,
+            catalog.choice_peaks(self.vocab_size, self.num_ids), parts, logits, words, at.part_peaks,
             at.part_ids, at.part_lows, at.maxima, self.vocab_size, self.num_ids, self._part_width,
         )  # fmt: skip
         if draws or full:
@@ -140,16 +140,16 @@ class CudaChoice:
         )  # fmt: skip
         for fine, out in ((False, at.coarse), (True, at.fine)):
             self._launch(
-                catalog.choice_sums(vocab, fine=fine), parts, logits, words, at.row_peaks,
+                catalog.choice_sums(vocab, self.num_ids, fine=fine), parts, logits, words, at.row_peaks,
                 at.row_lows, at.part_totals, at.part_floors, at.coarse, out, *sizes,
             )  # fmt: skip
         self._launch(
-            catalog.choice_collect(vocab), parts, logits, words, at.row_peaks, at.row_lows,
+            catalog.choice_collect(vocab, self.num_ids), parts, logits, words, at.row_peaks, at.row_lows,
             at.row_bounds, at.row_counts, at.part_totals, at.part_heavies, at.coarse, at.fine,
             at.list_ids, at.list_values, *sizes,
         )  # fmt: skip
         self._launch(
-            catalog.choice_draw(vocab), (num_rows, 1), logits, words, at.row_peaks, at.row_ids,
+            catalog.choice_draw(vocab, self.num_ids), (num_rows, 1), logits, words, at.row_peaks, at.row_ids,
             at.row_lows, at.row_counts, at.part_totals, at.part_floors, at.part_heavies, at.coarse,
             at.fine, at.list_ids, at.list_values, self._results.chosen, self.next_ids, *sizes,
         )  # fmt: skip

@@ -6,7 +6,7 @@ from functools import partial
 from itertools import groupby
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from pegainfer_core.backend import StepMetadata
+from pegainfer_core.backend import PageTables, StepMetadata
 from pegainfer_core.engine import RowResult
 from pegainfer_core.kv import PADDING_PAGE
 from pegainfer_core.sampling import ChoiceKind, ChoiceRow, row_logprobs
@@ -51,6 +51,7 @@ class Qwen3Runner:
         # One callable each: a backend that records steps knows them by their work.
         self._works = {kind: partial(self._compute, kind=kind) for kind in ChoiceKind}
         pages_a_row = kv.layout.pages_for(plan.max_model_len)
+        self._tables = PageTables(plan.max_num_seqs, pages_a_row)
         self._metadata = StepMetadata(
             max_tokens=max_step_tokens(plan),
             max_rows=plan.max_num_seqs,
@@ -90,25 +91,36 @@ class Qwen3Runner:
 
     def _pack(self, plan: StepPlan) -> tuple[list[_PromptToken], list[ChoiceRow]]:
         self._metadata.clear()
+        self._pack_decoding(plan.rows[: plan.num_decode])
         prompt_tokens: list[_PromptToken] = []
-        choices: list[ChoiceRow] = []
-        for index, row in enumerate(plan.rows):
+        for index, row in enumerate(plan.rows[plan.num_decode :], plan.num_decode):
             sequence, start, end = row.sequence, row.start, row.start + row.num_tokens
             scored = _prompt_tokens(index, row)
             prompt_tokens += scored
             self._metadata.add_row(
-                # An id that was not read yet is looked up by the slot.
-                sequence.token_ids[start:end] or [-1 - sequence.slot],
+                sequence.token_ids[start:end],
                 start,
                 sequence.page_ids,
                 samples=row.samples,
                 slot=sequence.slot,
                 num_prompt_logits=len(scored),
             )
-            if row.samples:
-                choices.append(ChoiceRow(sequence, end))
         self._metadata.finish(plan.num_decode)
+        choices = [
+            ChoiceRow(seq, start + count) for seq, start, count, samples in plan.rows if samples
+        ]
         return prompt_tokens, choices
+
+    def _pack_decoding(self, rows: list[Row]) -> None:
+        sequences = [row.sequence for row in rows]
+        table = self._tables.row
+        self._metadata.add_decode_rows(
+            # An id that was not read yet is looked up by the slot.
+            [-1 - seq.slot if seq.num_unread else seq.token_ids[-1] for seq in sequences],
+            [row.start for row in rows],
+            [table(s.slot, (s, s.num_preemptions), s.page_ids) for s in sequences],
+            [seq.slot for seq in sequences],
+        )
 
     def _compute(self, batch: Batch, kind: ChoiceKind) -> None:
         self._model.forward(batch, self._kv)
