@@ -36,4 +36,13 @@ def make_backend(name: str, options: CoreOptions, threads: int | None = None) ->
             f"{sys.executable} -m pip install --force-reinstall 'pegainfer[{cuda_extra()}]'; "
             "pegainfer doctor tells more"
         ) from error
-    return CudaBackend(options.device, record=options.cuda_graph)
+    try:
+        return CudaBackend(options.device, record=options.cuda_graph)
+    except ConfigError:
+        raise
+    except RuntimeError as error:
+        # Of the runtime, the driver or a library: they have no common type.
+        raise ConfigError(
+            f"GPU {options.device} cannot be used: {error}; nvidia-smi shows who else uses it, "
+            "pegainfer doctor what is wrong"
+        ) from error

@@ -35,7 +35,9 @@ def full_size(
     from pegainfer_core.backend.cuda import CudaBackend
     from tests.gpu.full_size import FullSize
 
-    yield FullSize(request.param, tmp_path_factory.mktemp("full"), CudaBackend())
+    made = FullSize(request.param, tmp_path_factory.mktemp("full"), CudaBackend())
+    print(f"{request.param}: {made.config['num_hidden_layers']} layers")
+    yield made
     torch.cuda.empty_cache()
 
 

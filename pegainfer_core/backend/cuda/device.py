@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 from cupy_backends.cuda.api import runtime
 
-from pegainfer_core.backend.cuda.errors import CudaError
+from pegainfer_core.backend.cuda.errors import CudaError, DeviceMemoryError
 from pegainfer_core.weights import ConfigError
 
 if TYPE_CHECKING:
@@ -144,15 +144,17 @@ class Device:
         """Uninitialised memory.
 
         Raises:
-            ConfigError: There is not enough; the message names the numbers.
+            DeviceMemoryError: There is not enough; the message names the numbers.
         """
         try:
             memory = _Allocation(max(num_bytes, 1))
         except runtime.CUDARuntimeError as error:
             free, total = self.memory()
-            raise ConfigError(
+            raise DeviceMemoryError(
                 f"GPU {self.ordinal} ({self.name}): {num_bytes / 2**20:,.0f} MiB were asked for, "
-                f"{free / 2**20:,.0f} of {total / 2**20:,.0f} MiB are free ({error})"
+                f"but only {free / 2**20:,.0f} of {total / 2**20:,.0f} MiB are free; end what else "
+                "uses this GPU (nvidia-smi lists it), or lower --gpu-memory-utilization, "
+                f"--num-kv-pages, --max-num-seqs or --max-prefill-tokens ({error})"
             ) from error
         return DeviceMemory(memory.address, num_bytes, memory)
 
