@@ -21,6 +21,9 @@ TYPE_FLOAT32: Final = 0
 TYPE_BFLOAT16: Final = 14
 DESCRIPTION_TRANSPOSE_A: Final = 3
 PREFERENCE_WORKSPACE_BYTES: Final = 1
+PREFERENCE_REDUCTION_SCHEMES: Final = 3
+REDUCTION_IN_PLACE: Final = 1
+REDUCTION_IN_COMPUTE_TYPE: Final = 2
 
 _STATUS: Final = {
     1: "not initialised",
@@ -47,6 +50,7 @@ _SIGNATURES: Final = {
     "cublasLtMatmulPreferenceCreate": [_POINTER],
     "cublasLtMatmulPreferenceSetAttribute": [_POINTER, ctypes.c_int, _POINTER, _SIZE],
     "cublasLtMatmulAlgoGetHeuristic": [*[_POINTER] * 7, ctypes.c_int, _POINTER, _POINTER],
+    "cublasLtMatmulAlgoCheck": [_POINTER] * 8,
     # handle, description, alpha, A, its layout, B, its layout, beta, C, its layout, D, its
     # layout, algorithm, workspace, its size, stream
     "cublasLtMatmul": [*[_POINTER] * 14, _SIZE, _POINTER],
@@ -106,3 +110,10 @@ def set_attribute(function: str, handle: int, attribute: int, value: ctypes._Sim
         handle, attribute, ctypes.byref(value), ctypes.sizeof(value)
     )
     check(status, function)
+
+
+def version() -> int:
+    """Version of the library, such as 130200."""
+    function = library().cublasLtGetVersion
+    function.restype = ctypes.c_size_t
+    return int(function())

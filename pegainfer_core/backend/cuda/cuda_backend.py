@@ -10,6 +10,7 @@ from weakref import WeakKeyDictionary
 import numpy as np
 
 from pegainfer_core.backend.base import Backend
+from pegainfer_core.backend.cuda import cublaslt
 from pegainfer_core.backend.cuda.arrays import address, dense, element, empty_tensor, widened
 from pegainfer_core.backend.cuda.cuda_batch import AttentionLimits, CudaBatch, MetadataUpload
 from pegainfer_core.backend.cuda.cuda_ops import CudaOps
@@ -24,6 +25,7 @@ from pegainfer_core.backend.cuda.memory_budget import (
 )
 from pegainfer_core.backend.cuda.parameters import ParameterReader
 from pegainfer_core.backend.cuda.products import Products
+from pegainfer_core.backend.cuda.tuned_products import TunedProducts, decoder_products
 from pegainfer_core.backend.dtype import DType
 from pegainfer_core.backend.kv_pool import KvPool
 from pegainfer_core.kernels import DecoderSizes, catalog, decoder_specs
@@ -75,7 +77,7 @@ class CudaBackend(Backend):
         free, total = self.device.memory()
         self._foreign_bytes = total - free
         self.library = KernelLibrary(self.device.arch, cache)
-        self.products = Products(self.device)
+        self.products = Products(self.device, _tuned_products(self.device, self.library))
         self.ops = CudaOps(self.device, self.library, self.products)
         self._num_kv_heads = num_kv_heads
         self._record = record
@@ -180,6 +182,8 @@ class CudaBackend(Backend):
             page_tokens=layout.page_tokens,
         )
         self.library.prepare(decoder_specs(sizes, self.device.arch))
+        if layout.dtype is DType.BFLOAT16:
+            self.products.tune(decoder_products(shape, hidden, intermediate))
 
     def fitting_pages(self, layout: KvLayout, utilization: float) -> int:
         """Pages that fit into the share of the GPU's memory not in use yet."""
@@ -239,3 +243,8 @@ class CudaBackend(Backend):
             item_block=catalog.DECODE_BLOCK,
             tile=catalog.PREFILL_TILE,
         )
+
+
+def _tuned_products(device: Device, library: KernelLibrary) -> TunedProducts:
+    kind = f"{device.name}-{cublaslt.version()}".replace(" ", "-")
+    return TunedProducts(library.folder / f"products-{kind}.json")

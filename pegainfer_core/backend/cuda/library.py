@@ -14,6 +14,7 @@ from pegainfer_core.kernels import KernelCache, KernelError, build_kernels
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
+    from pathlib import Path
 
     from pegainfer_core.kernels import Arch, KernelSpec
 
@@ -32,6 +33,11 @@ class KernelLibrary:
         self._arch = arch
         self._cache = KernelCache() if cache is None else cache
         self._kernels: dict[KernelSpec, Kernel] = {}
+
+    @property
+    def folder(self) -> Path:
+        """Where what was built or measured on this machine is kept."""
+        return self._cache.folder
 
     def prepare(self, specs: Iterable[KernelSpec]) -> None:
         """Build what is missing, in parallel, and load everything.

@@ -3,42 +3,33 @@
 from __future__ import annotations
 
 import ctypes
-from typing import TYPE_CHECKING, Final, NamedTuple
+import logging
+import statistics
+from itertools import pairwise
+from typing import TYPE_CHECKING, Final
 
 from pegainfer_core.backend.cuda import cublaslt
-from pegainfer_core.backend.cuda.errors import CudaError
-from pegainfer_core.backend.dtype import DType
+from pegainfer_core.backend.cuda.device import Event
+from pegainfer_core.backend.cuda.product_plan import (
+    WORKSPACE_BYTES,
+    Planner,
+    ProductPlan,
+    algorithm_of,
+)
+from pegainfer_core.backend.cuda.product_shape import ProductShape
 
 if TYPE_CHECKING:
     from pegainfer_core.backend.cuda.device import Device
+    from pegainfer_core.backend.cuda.tuned_products import TunedProducts
 
-_WORKSPACE_BYTES: Final = 32 << 20
-_TYPES: Final = {
-    DType.FLOAT32: cublaslt.TYPE_FLOAT32,
-    DType.BFLOAT16: cublaslt.TYPE_BFLOAT16,
-}
-_TRANSPOSE: Final = 1
-_RESULT_BYTES: Final = 128
-"""Room for a `cublasLtMatmulHeuristicResult_t`, whose first 64 bytes are the algorithm."""
+__all__ = ["ProductShape", "Products"]
 
+logger = logging.getLogger(__name__)
 
-class ProductShape(NamedTuple):
-    """`out` [rows, n] = `x` [rows, k] @ `weight`^T [n, k], plus `out` where it accumulates."""
-
-    rows: int
-    n: int
-    k: int
-    operands: DType
-    result: DType
-    accumulate: bool
-
-
-class _Plan(NamedTuple):
-    description: int
-    weight: int
-    x: int
-    out: int
-    algorithm: ctypes.Array[ctypes.c_char]
+_NUM_CANDIDATES: Final = 8
+_NUM_TRIALS: Final = 5
+_ONE_BYTES: Final = 0x3F
+"""Repeated, a bfloat16 of about 0.75 and a float32 of about 0.75."""
 
 
 class Products:
@@ -46,23 +37,18 @@ class Products:
 
     Args:
         device: Whose stream they run on; this object belongs to its thread.
+        tuned: Measured algorithms of large products.
     """
 
-    def __init__(self, device: Device) -> None:
+    def __init__(self, device: Device, tuned: TunedProducts | None = None) -> None:
         self._device = device
+        self._tuned = tuned
         self._matmul = cublaslt.library().cublasLtMatmul
-        self._handle = cublaslt.create("cublasLtCreate")
-        self._workspace = device.allocate(_WORKSPACE_BYTES)
-        self._preference = cublaslt.create("cublasLtMatmulPreferenceCreate")
-        cublaslt.set_attribute(
-            "cublasLtMatmulPreferenceSetAttribute",
-            self._preference,
-            cublaslt.PREFERENCE_WORKSPACE_BYTES,
-            ctypes.c_size_t(_WORKSPACE_BYTES),
-        )
+        self._planner = Planner()
+        self._workspace = device.allocate(WORKSPACE_BYTES)
         self._one, self._zero = ctypes.c_float(1), ctypes.c_float(0)
         self._one_at, self._zero_at = ctypes.addressof(self._one), ctypes.addressof(self._zero)
-        self._plans: dict[ProductShape, _Plan] = {}
+        self._plans: dict[ProductShape, ProductPlan] = {}
 
     def run(self, shape: ProductShape, x: int, weight: int, out: int) -> None:
         """Submit a product of matrices at these addresses, each aligned to 256 bytes.
@@ -73,63 +59,73 @@ class Products:
         plan = self._plans.get(shape)
         if plan is None:
             plan = self._plans[shape] = self._plan(shape)
-        status = self._matmul(
-            self._handle,
+        status = self._submit(plan, shape.accumulate, x, weight, out)
+        if status:
+            cublaslt.check(status, f"the product {shape}")
+
+    def tune(self, shapes: list[ProductShape]) -> None:
+        """Measure the proposed algorithms of large products that were never measured here.
+
+        Args:
+            shapes: Of `TUNED_ROWS` rows each.
+
+        Raises:
+            ConfigError: The device has no memory left for operands.
+        """
+        missing = self._tuned.missing(shapes) if self._tuned else []
+        if not missing or self._tuned is None:
+            return
+        sizes = [
+            max(s.rows * s.k * s.operands.itemsize for s in missing),
+            max(s.n * s.k * s.operands.itemsize for s in missing),
+            max(s.rows * s.n * s.result.itemsize for s in missing),
+        ]
+        operands = [self._device.allocate(size) for size in sizes]
+        for memory in operands:
+            self._device.fill(memory.address, _ONE_BYTES, memory.num_bytes)
+        x, weight, out = (memory.address for memory in operands)
+        self._tuned.store({s: algorithm_of(self._fastest(s, x, weight, out)) for s in missing})
+        self._device.synchronize()
+        logger.info("measured %d shapes of products", len(missing))
+
+    def _plan(self, shape: ProductShape) -> ProductPlan:
+        algorithm = self._tuned.get(shape) if self._tuned else None
+        plan = self._planner.plan_with(shape, algorithm) if algorithm else None
+        return plan or self._planner.plans(shape, 1)[0]
+
+    def _fastest(self, shape: ProductShape, x: int, weight: int, out: int) -> ProductPlan:
+        plans = self._planner.plans(shape, _NUM_CANDIDATES)
+        times = [self._time_ms(plan, shape.accumulate, x, weight, out) for plan in plans]
+        return plans[times.index(min(times))]
+
+    def _time_ms(self, plan: ProductPlan, accumulate: bool, x: int, weight: int, out: int) -> float:
+        events = [Event(timing=True) for _ in range(_NUM_TRIALS + 1)]
+        if self._submit(plan, accumulate, x, weight, out):
+            return float("inf")
+        for event in events:
+            event.record(self._device)
+            self._submit(plan, accumulate, x, weight, out)
+        events[-1].wait()
+        pairs = pairwise(events)
+        return statistics.median(last.ms_since(first) for first, last in pairs)
+
+    def _submit(self, plan: ProductPlan, accumulate: bool, x: int, weight: int, out: int) -> int:
+        status: int = self._matmul(
+            self._planner.handle,
             plan.description,
             self._one_at,
             weight,
             plan.weight,
             x,
             plan.x,
-            self._one_at if shape.accumulate else self._zero_at,
+            self._one_at if accumulate else self._zero_at,
             out,
             plan.out,
             out,
             plan.out,
             plan.algorithm,
             self._workspace.address,
-            _WORKSPACE_BYTES,
+            WORKSPACE_BYTES,
             self._device.stream,
         )
-        if status:
-            cublaslt.check(status, f"the product {shape}")
-
-    def _plan(self, shape: ProductShape) -> _Plan:
-        # cuBLASLt counts by columns: a row-major [r, c] is its [c, r], so it computes
-        # out^T [n, rows] = weight [n, k] @ x^T [k, rows], with `weight` seen as [k, n]^T.
-        operand, result = _TYPES[shape.operands], _TYPES[shape.result]
-        description = cublaslt.create(
-            "cublasLtMatmulDescCreate", cublaslt.COMPUTE_FLOAT32, cublaslt.TYPE_FLOAT32
-        )
-        cublaslt.set_attribute(
-            "cublasLtMatmulDescSetAttribute",
-            description,
-            cublaslt.DESCRIPTION_TRANSPOSE_A,
-            ctypes.c_int32(_TRANSPOSE),
-        )
-        weight = _layout(operand, shape.k, shape.n)
-        x = _layout(operand, shape.k, shape.rows)
-        out = _layout(result, shape.n, shape.rows)
-        algorithm = ctypes.create_string_buffer(_RESULT_BYTES)
-        found = ctypes.c_int(0)
-        status = cublaslt.library().cublasLtMatmulAlgoGetHeuristic(
-            self._handle,
-            description,
-            weight,
-            x,
-            out,
-            out,
-            self._preference,
-            1,
-            algorithm,
-            ctypes.byref(found),
-        )
-        cublaslt.check(status, f"planning {shape}")
-        if not found.value:
-            raise CudaError(f"cuBLASLt has no algorithm for {shape}")
-        return _Plan(description, weight, x, out, algorithm)
-
-
-def _layout(kind: int, num_rows: int, num_columns: int) -> int:
-    """A dense matrix as cuBLASLt counts: column after column."""
-    return cublaslt.create("cublasLtMatrixLayoutCreate", kind, num_rows, num_columns, num_rows)
+        return status

@@ -22,12 +22,13 @@ if TYPE_CHECKING:
     from pegainfer_core.backend.cuda.sampling.results import FetchedChoice
     from pegainfer_core.backend.tensor import Tensor
     from pegainfer_core.kernels import KernelSpec
+    from pegainfer_core.sampling.choice_device import DeviceTable
 
 
 class CudaChoice:
     """Implements `pegainfer_core.sampling.ChoiceDevice`.
 
-    About 190 KiB of scratch a row are allocated at once, tables of requests when they are needed.
+    About 120 KiB of scratch a row are allocated at once, tables of requests when they are needed.
 
     Args:
         device: Where the logits lie.
@@ -61,6 +62,7 @@ class CudaChoice:
         self.vocab_size = vocab_size
         self.num_ids = vocab_size if num_ids is None else num_ids
         self.num_slots = num_slots
+        self._ids = (vocab_size, self.num_ids)
         self._device = device
         self._library = library
         self._newest = device.allocate(4 * num_slots)
@@ -72,15 +74,15 @@ class CudaChoice:
         self._results = ChoiceResults(device, max_rows)
         self._pool = TablePool(device)
         self._writes = StagedWrites(device)
-        library.prepare(catalog.choice_specs(vocab_size, self.num_ids))
+        library.prepare(catalog.choice_specs(*self._ids))
 
     def take(self, num_bytes: int) -> DeviceMemory:
         """See `ChoiceDevice.take`."""
         return self._pool.take(num_bytes)
 
-    def give(self, table: DeviceMemory) -> None:
+    def give(self, table: DeviceTable) -> None:
         """See `ChoiceDevice.give`."""
-        self._pool.give(table)
+        self._pool.give(cast("DeviceMemory", table))
 
     def write(self, target: int, values: NDArray[np.int32]) -> None:
         """See `ChoiceDevice.write`."""
@@ -113,8 +115,8 @@ class CudaChoice:
             )  # fmt: skip
         at = self._scratch
         self._launch(
-            catalog.choice_peaks(self.vocab_size, self.num_ids), parts, logits, words, at.part_peaks,
-            at.part_ids, at.part_lows, at.maxima, self.vocab_size, self.num_ids, self._part_width,
+            catalog.choice_peaks(*self._ids), parts, logits, words, at.part_peaks, at.part_ids,
+            at.part_lows, at.maxima, *self._ids, self._part_width,
         )  # fmt: skip
         if draws or full:
             self._draw(num_rows, logits, words)
@@ -131,8 +133,8 @@ class CudaChoice:
         return self._results.fetch(num_rows, reports=reports)
 
     def _draw(self, num_rows: int, logits: int, words: int) -> None:
-        at, vocab, parts = self._scratch, self.vocab_size, (num_rows, self._num_parts)
-        sizes = (vocab, self.num_ids, self._part_width, self._num_parts)
+        at, parts, ids = self._scratch, (num_rows, self._num_parts), self._ids
+        sizes = (*ids, self._part_width, self._num_parts)
         self._launch(
             catalog.choice_bounds(), (num_rows, 1), words, at.part_peaks, at.part_ids,
             at.part_lows, at.maxima, at.row_peaks, at.row_ids, at.row_lows, at.row_bounds,
@@ -140,16 +142,16 @@ class CudaChoice:
         )  # fmt: skip
         for fine, out in ((False, at.coarse), (True, at.fine)):
             self._launch(
-                catalog.choice_sums(vocab, self.num_ids, fine=fine), parts, logits, words, at.row_peaks,
+                catalog.choice_sums(*ids, fine=fine), parts, logits, words, at.row_peaks,
                 at.row_lows, at.part_totals, at.part_floors, at.coarse, out, *sizes,
             )  # fmt: skip
         self._launch(
-            catalog.choice_collect(vocab, self.num_ids), parts, logits, words, at.row_peaks, at.row_lows,
+            catalog.choice_collect(*ids), parts, logits, words, at.row_peaks, at.row_lows,
             at.row_bounds, at.row_counts, at.part_totals, at.part_heavies, at.coarse, at.fine,
             at.list_ids, at.list_values, *sizes,
         )  # fmt: skip
         self._launch(
-            catalog.choice_draw(vocab, self.num_ids), (num_rows, 1), logits, words, at.row_peaks, at.row_ids,
+            catalog.choice_draw(*ids), (num_rows, 1), logits, words, at.row_peaks, at.row_ids,
             at.row_lows, at.row_counts, at.part_totals, at.part_floors, at.part_heavies, at.coarse,
             at.fine, at.list_ids, at.list_values, self._results.chosen, self.next_ids, *sizes,
         )  # fmt: skip
