@@ -18,7 +18,7 @@ CHOICE_PARTS: Final = 32
 CHOICE_LANES: Final = 128
 """Groups of a part whose maxima are kept."""
 CHOICE_EDGES: Final = 8
-CHOICE_LIST: Final = 16384
+CHOICE_LIST: Final = 8192
 """Most listed tokens of a row; the cuts of longer ones are searched for in the whole row."""
 REPORT_TOP: Final = 32
 """Most reported tokens beside the chosen one."""
@@ -59,11 +59,11 @@ def part_width(vocab_size: int) -> int:
     return -(-vocab_size // (CHOICE_PARTS * _BLOCK)) * _BLOCK
 
 
-def choice_peaks(vocab_size: int) -> KernelSpec:
+def choice_peaks(vocab_size: int, num_ids: int) -> KernelSpec:
     """Best, lowest and group maxima of parts of rows."""
     return _exact(
         "peaks",
-        ("*fp32", "*i32", "*fp32", "*i32", *("*fp32",) * 2, *_sizes(vocab_size)),
+        ("*fp32", "*i32", "*fp32", "*i32", *("*fp32",) * 2, *_sizes(vocab_size, num_ids)),
         BLOCK=_BLOCK,
         LANES=CHOICE_LANES,
         ALIGNED=_aligned(vocab_size),
@@ -91,12 +91,12 @@ def choice_bounds() -> KernelSpec:
     )
 
 
-def choice_sums(vocab_size: int, *, fine: bool) -> KernelSpec:
+def choice_sums(vocab_size: int, num_ids: int, *, fine: bool) -> KernelSpec:
     """Masses of parts of rows, whole and above edges."""
     pointers = ("*fp32", "*i32", *("*fp32",) * 2, *("*i64",) * 2, *("*fp32",) * 2)
     return _exact(
         "sums",
-        (*pointers, *_sizes(vocab_size), "i32"),
+        (*pointers, *_sizes(vocab_size, num_ids), "i32"),
         PARTS=CHOICE_PARTS,
         EDGES=CHOICE_EDGES,
         BLOCK=_SUMS_BLOCK,
@@ -105,12 +105,12 @@ def choice_sums(vocab_size: int, *, fine: bool) -> KernelSpec:
     )
 
 
-def choice_collect(vocab_size: int) -> KernelSpec:
+def choice_collect(vocab_size: int, num_ids: int) -> KernelSpec:
     """Lists of the tokens that matter to the cuts."""
     states = (*("*fp32",) * 3, "*i32", *("*i64",) * 2, *("*fp32",) * 2, "*i32", "*fp32")
     return _exact(
         "collect",
-        ("*fp32", "*i32", *states, *_sizes(vocab_size), "i32"),
+        ("*fp32", "*i32", *states, *_sizes(vocab_size, num_ids), "i32"),
         PARTS=CHOICE_PARTS,
         EDGES=CHOICE_EDGES,
         BLOCK=_BLOCK,
@@ -119,12 +119,21 @@ def choice_collect(vocab_size: int) -> KernelSpec:
     )
 
 
-def choice_draw(vocab_size: int) -> KernelSpec:
+def choice_draw(vocab_size: int, num_ids: int) -> KernelSpec:
     """Exact cuts and the draw."""
     states = ("*fp32", "*i32", "*fp32", "*i32", *("*i64",) * 3, *("*fp32",) * 2)
     return _exact(
         "draw",
-        ("*fp32", "*i32", *states, "*i32", "*fp32", *("*i32",) * 2, *_sizes(vocab_size), "i32"),
+        (
+            "*fp32",
+            "*i32",
+            *states,
+            "*i32",
+            "*fp32",
+            *("*i32",) * 2,
+            *_sizes(vocab_size, num_ids),
+            "i32",
+        ),
         num_warps=16,
         PARTS=CHOICE_PARTS,
         EDGES=CHOICE_EDGES,
@@ -205,16 +214,16 @@ def report_logprobs() -> KernelSpec:
     )
 
 
-def choice_specs(vocab_size: int) -> list[KernelSpec]:
-    """Every kernel that chooses tokens of a vocabulary."""
+def choice_specs(vocab_size: int, num_ids: int) -> list[KernelSpec]:
+    """Every kernel that chooses among the first `num_ids` of a vocabulary."""
     return [
-        choice_peaks(vocab_size),
+        choice_peaks(vocab_size, num_ids),
         choice_best(),
         choice_bounds(),
-        choice_sums(vocab_size, fine=False),
-        choice_sums(vocab_size, fine=True),
-        choice_collect(vocab_size),
-        choice_draw(vocab_size),
+        choice_sums(vocab_size, num_ids, fine=False),
+        choice_sums(vocab_size, num_ids, fine=True),
+        choice_collect(vocab_size, num_ids),
+        choice_draw(vocab_size, num_ids),
         apply_rules(),
         count_tokens(),
         score_parts(),
@@ -236,9 +245,9 @@ def _exact(
     )
 
 
-def _sizes(vocab_size: int) -> tuple[str, ...]:
+def _sizes(vocab_size: int, num_ids: int) -> tuple[str, ...]:
     """Types of the vocabulary's size, the number of ids to choose from and the part's width."""
-    return (count_type(vocab_size), "i32", "i32:16")
+    return (count_type(vocab_size), count_type(num_ids), "i32:16")
 
 
 def _aligned(vocab_size: int) -> int:
