@@ -75,6 +75,14 @@ class Backend(ABC):
         """
         work(batch)
 
+    def recorded_sizes(self, max_rows: int) -> list[int]:
+        """Numbers of decoding rows whose steps `run` records, so that they can be warmed up.
+
+        Args:
+            max_rows: Most rows of a step.
+        """
+        return []
+
     def begin_loading(self, loader: ParameterLoader) -> None:
         """Look at what will be loaded, before any of it is read.
 

@@ -167,6 +167,12 @@ class CudaBackend(Backend):
             work(batch)
             recordings[key] = None
 
+    def recorded_sizes(self, max_rows: int) -> list[int]:
+        """Few sizes, the largest of them the limit itself; others are filled up to the next."""
+        if not self._record:
+            return []
+        return [size for size in _BUCKETS if size < max_rows] + [max_rows]
+
     def prepare_decoder(
         self, shape: AttentionShape, hidden: int, intermediate: int, layout: KvLayout
     ) -> None:
@@ -232,9 +238,8 @@ class CudaBackend(Backend):
         decodes_only = rows == metadata.num_rows == metadata.num_samples == metadata.num_logits
         if not (self._record and decodes_only):
             return 0
-        limit = len(metadata.context_lens)
-        fitting = (size for size in _BUCKETS if rows <= size <= limit)
-        return next(fitting, 0)
+        sizes = self.recorded_sizes(len(metadata.context_lens))
+        return next((size for size in sizes if size >= rows), 0)
 
     def _attention_limits(self) -> AttentionLimits:
         ctas = _CTAS_A_MULTIPROCESSOR * self.device.num_multiprocessors

@@ -6,6 +6,8 @@ from functools import partial
 from itertools import groupby
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+import numpy as np
+
 from pegainfer_core.backend import PageTables, StepMetadata
 from pegainfer_core.engine import RowResult
 from pegainfer_core.kv import PADDING_PAGE
@@ -52,6 +54,7 @@ class Qwen3Runner:
         self._works = {kind: partial(self._compute, kind=kind) for kind in ChoiceKind}
         pages_a_row = kv.layout.pages_for(plan.max_model_len)
         self._tables = PageTables(plan.max_num_seqs, pages_a_row)
+        self._max_rows = plan.max_num_seqs
         self._metadata = StepMetadata(
             max_tokens=max_step_tokens(plan),
             max_rows=plan.max_num_seqs,
@@ -60,12 +63,16 @@ class Qwen3Runner:
         )
 
     def warm_up(self) -> None:
-        """Run one token on the padding page: lays out every buffer, after which none is added."""
+        """Run steps on the padding page: lays out every buffer, after which none is added.
+
+        Then steps of every recorded size, twice, so that no request waits for a recording.
+        """
         for work in self._works.values():
-            self._metadata.clear()
-            _add_padding_rows(self._metadata)
-            work(self._backend.upload(self._metadata))
+            work(self._padding_step(1))
         self._model.freeze()
+        for size in self._backend.recorded_sizes(self._max_rows):
+            for _ in range(2):
+                self._backend.run(self._padding_step(size), self._works[ChoiceKind.BEST])
 
     def launch(self, plan: StepPlan) -> LaunchedStep:
         """Start a step; its prompt log-probabilities are computed here."""
@@ -88,6 +95,11 @@ class Qwen3Runner:
     def close(self) -> None:
         """Release the backend's threads; memory goes with the last reference."""
         self._backend.close()
+
+    def _padding_step(self, num_rows: int) -> Batch:
+        self._metadata.clear()
+        _add_padding_rows(self._metadata, num_rows)
+        return self._backend.upload(self._metadata)
 
     def _pack(self, plan: StepPlan) -> tuple[list[_PromptToken], list[ChoiceRow]]:
         self._metadata.clear()
@@ -194,15 +206,16 @@ def lay_out(model: Qwen3Model, backend: Backend, kv: KvPool, plan: ServePlan) ->
         max_pages=plan.max_num_seqs,
         page_tokens=plan.page_tokens,
     )
-    _add_padding_rows(metadata)
+    _add_padding_rows(metadata, 1)
     batch = backend.upload(metadata)
     model.forward(batch, kv)
     model.logits(batch, 0, batch.num_sample_rows)
 
 
-def _add_padding_rows(metadata: StepMetadata) -> None:
-    metadata.add_row([0], 0, [PADDING_PAGE], samples=True)
-    metadata.finish(num_decode=1)
+def _add_padding_rows(metadata: StepMetadata, count: int) -> None:
+    page = np.array([PADDING_PAGE], np.int32)
+    metadata.add_decode_rows([0] * count, [0] * count, [page] * count, [-1] * count)
+    metadata.finish(num_decode=count)
 
 
 def max_step_tokens(plan: ServePlan) -> int:
