@@ -1,7 +1,7 @@
 """Kernels: what can be built, building it ahead of time, and finding what was built.
 
-Knows no device. Triton is needed to build, by processes of their own; whoever only launches what
-was built never imports it.
+Knows no device. Triton and NVRTC are needed to build, by processes of their own; whoever only
+launches what was built never loads them.
 """
 
 from pegainfer_core.kernels.arch import ARCHITECTURES, Arch, parse_arch

@@ -48,15 +48,16 @@ def build_kernels(
         How many were built.
 
     Raises:
-        KernelError: Triton is not installed, or a kernel does not compile.
+        KernelError: Triton or NVRTC is not installed, or a kernel does not compile.
     """
     wanted = list(specs)
     jobs = [Job(spec=spec, arch=arch) for arch in archs for spec in cache.missing(wanted, arch)]
     if not jobs:
         return 0
-    if importlib.util.find_spec("triton") is None:
+    in_triton = [job for job in jobs if job.spec.language == "triton"]
+    if in_triton and importlib.util.find_spec("triton") is None:
         raise KernelError(
-            f"{len(jobs)} kernels for sm_{jobs[0].arch} are not in {cache.folder} and Triton, "
+            f"{len(in_triton)} kernels for sm_{jobs[0].arch} are not in {cache.folder} and Triton, "
             f"which builds them, is not installed; install it: {sys.executable} -m pip install "
             "triton"
         )

@@ -31,7 +31,8 @@ class ManifestEntry(msgspec.Struct, frozen=True, kw_only=True):
         num_warps: Warps of a block.
         scratch_bytes: Global scratch it wants; the engine launches only kernels that want none.
         source_sha256: The source file.
-        triton_version: Of the compiler.
+        triton_version: Of the compiler, if it was Triton.
+        nvrtc_version: Of the compiler, if it was NVRTC.
     """
 
     spec: KernelSpec
@@ -42,7 +43,8 @@ class ManifestEntry(msgspec.Struct, frozen=True, kw_only=True):
     num_warps: int
     scratch_bytes: int
     source_sha256: str
-    triton_version: str
+    triton_version: str = ""
+    nvrtc_version: str = ""
 
 
 Entries = dict[str, ManifestEntry]

@@ -18,10 +18,11 @@ from pegainfer_core.kernels import KernelError
 if TYPE_CHECKING:
     from pegainfer_core.kernels import Cubin
 
-_FORMATS: Final = {"i32": "i", "i64": "q", "u64": "Q", "fp32": "f"}
+_FORMATS: Final = {"i32": "i", "i64": "q", "u32": "I", "u64": "Q", "fp32": "f"}
 _WARP_THREADS: Final = 32
-_SCRATCH_POINTERS: Final = "QQ"
+_SCRATCH: Final = (0, 0)
 """Triton's kernels end with two pointers to scratch; ours want none, so both are null."""
+_SCRATCH_FORMAT: Final = "QQ"
 
 
 class Kernel:
@@ -37,9 +38,12 @@ class Kernel:
         self.name = entry.symbol
         self._module, function = load_function(cubin.code, entry.symbol, entry.shared_bytes)
         self._function = ctypes.c_void_p(function)
-        formats = [_format(kind) for kind in entry.spec.arguments]
-        self._pack = struct.Struct("@" + "".join(formats) + _SCRATCH_POINTERS).pack_into
-        num_bytes = struct.calcsize("@" + "".join(formats) + _SCRATCH_POINTERS)
+        formats = "@" + "".join(_format(kind) for kind in entry.spec.arguments)
+        if entry.spec.language == "triton":
+            formats += _SCRATCH_FORMAT
+        self._scratch = _SCRATCH if entry.spec.language == "triton" else ()
+        self._pack = struct.Struct(formats).pack_into
+        num_bytes = struct.calcsize(formats)
         self._arguments = ctypes.create_string_buffer(num_bytes)
         self._num_bytes = ctypes.c_size_t(num_bytes)
         # CU_LAUNCH_PARAM_BUFFER_POINTER, CU_LAUNCH_PARAM_BUFFER_SIZE, CU_LAUNCH_PARAM_END
@@ -73,7 +77,7 @@ class Kernel:
         Raises:
             CudaError: The driver refuses.
         """
-        self._pack(self._arguments, 0, *arguments, 0, 0)
+        self._pack(self._arguments, 0, *arguments, *self._scratch)
         config = self._config
         config.grid_x, config.grid_y = grid
         config.stream = stream
