@@ -21,6 +21,7 @@ PROJECTS = [".", "server", *sorted(str(p.relative_to(ROOT)) for p in ROOT.glob("
 INSTALLS = [
     ("light", "pegainfer", []),
     ("light", "pegainfer[qwen35]", ["qwen35"]),
+    ("bench", "pegainfer[bench]", ["bench"]),
     ("full", "pegainfer[all]", ["dsv2lite", "kimik2", "qwen3", "qwen35", "server"]),
 ]
 #: What a core without server and GPU must not bring.

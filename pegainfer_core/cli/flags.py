@@ -100,7 +100,7 @@ def _normalised(argv: Sequence[str], flags: Iterable[Flag]) -> list[str]:
 
 
 def place_words(flags: Sequence[Flag], values: dict[str, object], words: Sequence[str]) -> None:
-    """Give the words without a flag to the positional fields, in order.
+    """Give the words without a flag to the positional fields, in order; a list takes the rest.
 
     Raises:
         UsageError: There are too many, or a field is also given by its flag.
@@ -109,6 +109,11 @@ def place_words(flags: Sequence[Flag], values: dict[str, object], words: Sequenc
     for word in words:
         if not free:
             raise UsageError(f"unexpected argument {word!r}")
+        if free[0].is_list:
+            given = values.setdefault(free[0].field, [])
+            assert isinstance(given, list)
+            given.append(word)
+            continue
         flag = free.pop(0)
         if values.setdefault(flag.field, word) != word:
             raise UsageError(f"{flag.name} is given twice: {values[flag.field]!r} and {word!r}")

@@ -33,6 +33,9 @@ def missing_command(table: CommandTable, host: PluginHost, words: Sequence[str])
             return _uninstalled(host, name, package, words)
     known = [command.name for command in table.commands]
     known += [name for package in KNOWN_PACKAGES for name in package.commands]
+    below = sorted({name.partition(" ")[2] for name in known if name.startswith(f"{one} ")})
+    if below:
+        return UsageError(f"pegainfer {one} needs one of {', '.join(below)} behind it")
     near = near_match(two, known) or near_match(one, known)
     hint = f"did you mean {near!r}?" if near else "see pegainfer --help"
     kind = "flag" if one.startswith("-") else "command"

@@ -3,8 +3,8 @@
 A command's flags are the fields of a Struct: `num_prompts: int = 100` is `--num-prompts`, a bool is
 `--x` or `--no-x`, a list may be given several times, a Literal lists its choices, a field without a
 default is required, and `Meta(description=...)` is its help. A field whose Meta has
-`extra={"positional": True}` may also be given without its flag, `extra={"metavar": "N"}` names its
-value in the help.
+`extra={"positional": True}` may also be given without its flag (a list then takes every word that
+is left), `extra={"metavar": "N"}` names its value in the help.
 """
 
 from __future__ import annotations

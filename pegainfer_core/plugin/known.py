@@ -31,6 +31,18 @@ KNOWN_PACKAGES = (
     KnownPackage("pegainfer-dsv2lite", "plugins/pegainfer_dsv2lite", "dsv2lite", ("deepseek_v2",)),
     KnownPackage("pegainfer-kimik2", "plugins/pegainfer_kimik2", "kimik2", ("kimi_k2", "kimi_k25")),
     KnownPackage("pegainfer-server", "server", commands=("serve",)),
+    KnownPackage(
+        "pegainfer-bench",
+        "plugins/pegainfer_bench",
+        commands=(
+            "bench serve",
+            "bench latency",
+            "bench throughput",
+            "bench startup",
+            "bench kernels",
+            "bench plot",
+        ),
+    ),
 )
 
 FIRST_PARTY_DISTS = frozenset(package.dist for package in KNOWN_PACKAGES)

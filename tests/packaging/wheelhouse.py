@@ -20,6 +20,7 @@ PROJECTS = {
     "pegainfer-qwen35": "plugins/pegainfer_qwen35",
     "pegainfer-dsv2lite": "plugins/pegainfer_dsv2lite",
     "pegainfer-kimik2": "plugins/pegainfer_kimik2",
+    "pegainfer-bench": "plugins/pegainfer_bench",
     "pegainfer-echo": "docs/examples/pegainfer_echo",
 }
 _ROOT_PARTS = ("pyproject.toml", "README.md", "LICENSE", "pegainfer_core")

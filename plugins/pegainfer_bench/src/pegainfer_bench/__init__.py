@@ -1,0 +1,1 @@
+"""`pegainfer bench`: measures servers, engines, start-up and kernels. Serves nothing itself."""
