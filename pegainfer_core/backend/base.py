@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from pegainfer_core.backend.metadata import StepMetadata
     from pegainfer_core.backend.ops import Ops
     from pegainfer_core.backend.tensor import Tensor
+    from pegainfer_core.sampling import ChoiceDevice
     from pegainfer_core.weights import FloatType, ParameterLoader, RopeConfig
 
 
@@ -82,6 +83,15 @@ class Backend(ABC):
             max_rows: Most rows of a step.
         """
         return []
+
+    def token_choice(self, vocab_size: int, max_rows: int) -> ChoiceDevice | None:
+        """What chooses tokens where the logits lie; None where the host does.
+
+        Args:
+            vocab_size: Columns of the logits.
+            max_rows: Most rows that choose in a step, and slots of requests.
+        """
+        return None
 
     def begin_loading(self, loader: ParameterLoader) -> None:
         """Look at what will be loaded, before any of it is read.

@@ -11,6 +11,7 @@ from pegainfer_core.sampling.device_step_sampler import DeviceStepSampler
 from pegainfer_core.sampling.draw import choose_token
 from pegainfer_core.sampling.host_step_sampler import HostStepSampler
 from pegainfer_core.sampling.logprobs import row_logprobs
+from pegainfer_core.sampling.making import make_step_sampler
 from pegainfer_core.sampling.philox import philox4x32, request_seed, token_bits
 from pegainfer_core.sampling.sampler import SampledToken, Sampler
 from pegainfer_core.sampling.step_sampler import (
@@ -32,6 +33,7 @@ __all__ = [
     "Sampler",
     "StepSampler",
     "choose_token",
+    "make_step_sampler",
     "philox4x32",
     "request_seed",
     "row_logprobs",

@@ -21,7 +21,6 @@ from pegainfer_core.backend.cuda import CudaBackend
 from pegainfer_core.backend.cuda.device import Event
 from pegainfer_core.contract import CoreOptions, GenerateRequest, LaunchContext, SamplingParams
 from pegainfer_core.engine import Row, Sequence, StepPlan
-from pegainfer_core.sampling import HostStepSampler, Sampler
 
 READ_BYTES_A_S = 4.4e12
 QWEN3_4B = {
@@ -63,8 +62,7 @@ class Bench:
         self.backend.device.synchronize()
         self.layout = loaded.kv.layout
         self.plan = fitted_plan(plan, self.layout, loaded.kv.num_pages - 1, None)
-        sampler = HostStepSampler(Sampler(plan.vocab_size, 0), self.backend)
-        self.runner = Qwen3Runner(loaded.model, self.backend, loaded.kv, sampler, self.plan)
+        self.runner = Qwen3Runner(loaded.model, self.backend, loaded.kv, loaded.sampler, self.plan)
         self.runner.warm_up()
         print(
             f"backend {made - started:.2f} s, model {time.perf_counter() - made:.2f} s, "

@@ -25,6 +25,7 @@ from pegainfer_core.backend.cuda.memory_budget import (
 )
 from pegainfer_core.backend.cuda.parameters import ParameterReader
 from pegainfer_core.backend.cuda.products import Products
+from pegainfer_core.backend.cuda.sampling import CudaChoice
 from pegainfer_core.backend.cuda.tuned_products import TunedProducts, decoder_products
 from pegainfer_core.backend.dtype import DType
 from pegainfer_core.backend.kv_pool import KvPool
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
     from pegainfer_core.backend.metadata import StepMetadata
     from pegainfer_core.backend.tensor import Tensor
     from pegainfer_core.kernels import KernelCache
+    from pegainfer_core.sampling import ChoiceDevice
     from pegainfer_core.weights import FloatType, ParameterLoader
 
 _BUCKETS: Final = (1, 2, 4, 8, 16, 24, 32, 48, 64, 96, 128, 160, 192, 224, 256)
@@ -172,6 +174,12 @@ class CudaBackend(Backend):
         if not self._record:
             return []
         return [size for size in _BUCKETS if size < max_rows] + [max_rows]
+
+    def token_choice(self, vocab_size: int, max_rows: int) -> ChoiceDevice:
+        """Kernels that choose, and the table of newest ids that the embedding reads."""
+        choice = CudaChoice(self.device, self.library, vocab_size, max_rows, max_rows)
+        self._next_ids = choice.next_ids
+        return choice
 
     def prepare_decoder(
         self, shape: AttentionShape, hidden: int, intermediate: int, layout: KvLayout

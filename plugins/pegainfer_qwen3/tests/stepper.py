@@ -13,7 +13,6 @@ from pegainfer_qwen3.runner import Qwen3Runner
 from pegainfer_core.backend import NumpyBackend, StepMetadata
 from pegainfer_core.contract import CoreOptions, GenerateRequest, LaunchContext, SamplingParams
 from pegainfer_core.engine import Row, RowResult, Sequence, StepPlan
-from pegainfer_core.sampling import HostStepSampler, Sampler
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -58,8 +57,7 @@ class Stepper:
         if ops is not None:
             self.backend.ops = ops
         loaded = load_model(self.context, self.plan, self.backend)
-        self.model, self.weights, self.kv = loaded
-        sampler = HostStepSampler(Sampler(self.plan.vocab_size, 0), self.backend)
+        self.model, self.weights, self.kv, sampler = loaded
         self.runner = Qwen3Runner(self.model, self.backend, self.kv, sampler, self.plan)
         self.runner.warm_up()
         # High ids first, so that pages do not lie in the order of their use.

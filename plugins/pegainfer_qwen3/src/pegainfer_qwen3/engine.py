@@ -14,7 +14,7 @@ from pegainfer_core.backend import make_backend
 from pegainfer_core.contract import EngineInfo
 from pegainfer_core.engine import BuiltEngine, LocalEngine
 from pegainfer_core.kv import KvManager
-from pegainfer_core.sampling import HostStepSampler, Sampler
+from pegainfer_core.sampling import make_step_sampler
 from pegainfer_core.weights import (
     Checkpoint,
     ConfigError,
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 
     from pegainfer_core.backend import Backend, KvLayout, KvPool
     from pegainfer_core.contract import LaunchContext, ServePlan
+    from pegainfer_core.sampling import StepSampler
     from pegainfer_core.weights import Progress
     from pegainfer_qwen3.config import Qwen3Config
     from pegainfer_qwen3.weights import Qwen3Weights
@@ -50,11 +51,12 @@ def launch(context: LaunchContext, plan: ServePlan) -> LocalEngine:
 
 
 class LoadedModel(NamedTuple):
-    """A model on its backend, and the KV pages it writes."""
+    """A model on its backend, the KV pages it writes, and what chooses its tokens."""
 
     model: Qwen3Model
     weights: Qwen3Weights
     kv: KvPool
+    sampler: StepSampler
 
 
 def load_model(context: LaunchContext, plan: ServePlan, backend: Backend) -> LoadedModel:
@@ -81,12 +83,13 @@ def load_model(context: LaunchContext, plan: ServePlan, backend: Backend) -> Loa
     workspace = backend.workspace(max_step_tokens(plan), plan.max_model_len)
     model = Qwen3Model(config, weights, backend, dtype, workspace, max_logit_rows(plan))
     backend.prepare_decoder(model.shape, config.hidden_size, config.intermediate_size, layout)
+    sampler = make_step_sampler(backend, plan.vocab_size, plan.max_num_seqs, context.options.seed)
     num_pages = plan.num_pages
     if num_pages is None:
         # What steps need is taken before the pages get the rest.
         lay_out(model, backend, backend.kv_pool(layout, 0), plan)
         num_pages = backend.fitting_pages(layout, context.options.gpu_memory_utilization)
-    return LoadedModel(model, weights, backend.kv_pool(layout, num_pages))
+    return LoadedModel(model, weights, backend.kv_pool(layout, num_pages), sampler)
 
 
 def fitted_plan(plan: ServePlan, layout: KvLayout, num_pages: int, asked: int | None) -> ServePlan:
@@ -127,8 +130,7 @@ def _build_on(backend: Backend, context: LaunchContext, plan: ServePlan) -> Buil
     loaded = load_model(context, plan, backend)
     num_pages = loaded.kv.num_pages - 1
     plan = fitted_plan(plan, loaded.kv.layout, num_pages, options.max_model_len)
-    sampler = HostStepSampler(Sampler(plan.vocab_size, options.seed), backend)
-    runner = Qwen3Runner(loaded.model, backend, loaded.kv, sampler, plan)
+    runner = Qwen3Runner(loaded.model, backend, loaded.kv, loaded.sampler, plan)
     runner.warm_up()
     kv = KvManager(loaded.kv.num_pages, plan.page_tokens, prefix_cache=options.prefix_cache)
     scheduler = Qwen3Scheduler(runner, kv, plan, options.kv_reserve)
