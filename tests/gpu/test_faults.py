@@ -174,7 +174,7 @@ def test_steps_run_unrecorded_when_there_is_no_memory_to_record_them(
         found = Stepper(model_dir, backend=backend, num_kv_pages=64).generate(prompts, 12)
     assert found == expected
     (line,) = [record.getMessage() for record in caplog.records]
-    assert "no memory to record steps of 4 rows" in line and "--no-cuda-graph" in line
+    assert "no memory to record steps of 1 rows" in line and "--no-cuda-graph" in line
 
 
 def test_a_damaged_cubin_is_built_again(
