@@ -15,27 +15,27 @@ if TYPE_CHECKING:
 
 
 MIXED_PREFILL_TOKENS: Final = 1024
-"""Prompt tokens in a step beside decoding rows while few prompts wait: bounds what they wait."""
+"""Prompt tokens in a step beside decoding rows while few wait: bounds what a token waits."""
 
-_BACKLOG_SHARE: Final = 4
+MANY_TOKENS: Final = 4 * MIXED_PREFILL_TOKENS
 
 
 def prefill_budget(sequences: Ordered[Sequence], limit_tokens: int, num_decode: int) -> int:
     """Most prompt tokens in a step.
 
     Every running request waits for the step's prompt tokens, so beside decoding rows the budget is
-    small; it grows with what is left to prefill, because a long queue of prompts is served sooner
-    in large steps and delays everybody either way.
+    small. Not so when many prompt tokens wait: they delay everybody in any case, by less in few
+    large steps than in many small ones, because each of those also carries the decoding rows.
 
     Args:
         sequences: Prefilling ones.
         limit_tokens: Most tokens in any step.
         num_decode: Decoding rows in the step.
     """
-    if num_decode == 0:
-        return limit_tokens
-    backlog = sum(sequence.num_uncomputed for sequence in sequences)
-    return min(max(backlog // _BACKLOG_SHARE, MIXED_PREFILL_TOKENS), limit_tokens)
+    waiting = sum(sequence.num_uncomputed for sequence in sequences)
+    if num_decode and waiting < MANY_TOKENS:
+        return min(MIXED_PREFILL_TOKENS, limit_tokens)
+    return limit_tokens
 
 
 def plan_chunks(sequences: Ordered[Sequence], budget_tokens: int, kv: KvManager) -> list[Row]:

@@ -13,7 +13,7 @@ from pegainfer_core.engine import (
     prefill_budget,
     share_prefill_budget,
 )
-from pegainfer_core.engine.chunking import MIXED_PREFILL_TOKENS
+from pegainfer_core.engine.chunking import MANY_TOKENS, MIXED_PREFILL_TOKENS
 from pegainfer_core.kv import KvManager, PageError
 
 
@@ -105,9 +105,8 @@ def test_a_chunk_without_reservation_is_a_clear_error() -> None:
     [
         ([], 4, MIXED_PREFILL_TOKENS),
         ([1024], 4, MIXED_PREFILL_TOKENS),
-        ([4 * MIXED_PREFILL_TOKENS], 4, MIXED_PREFILL_TOKENS),
-        ([1024] * 16, 4, 4096),
-        ([1024] * 64, 4, 8192),
+        ([MANY_TOKENS - 1], 4, MIXED_PREFILL_TOKENS),
+        ([MANY_TOKENS // 4] * 4, 4, 8192),
         ([1024], 0, 8192),
     ],
 )

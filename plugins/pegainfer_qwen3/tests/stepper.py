@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import itertools
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -63,6 +64,7 @@ class Stepper:
         # High ids first, so that pages do not lie in the order of their use.
         self._free = list(range(1, self.kv.num_pages))[::3] + list(range(1, self.kv.num_pages))
         self._slots = list(range(self.plan.max_num_seqs))
+        self._ids = itertools.count(1)
         self._free = list(dict.fromkeys(self._free))[::-1]
 
     def sequence(
@@ -70,7 +72,7 @@ class Stepper:
     ) -> Sequence:
         """A sequence with pages for its whole life."""
         ids = [int(token_id) for token_id in prompt]
-        request = GenerateRequest(request_id=0, prompt_token_ids=ids, params=params)
+        request = GenerateRequest(request_id=next(self._ids), prompt_token_ids=ids, params=params)
         pages = [self._free.pop(0) for _ in range(self.kv.layout.pages_for(len(ids) + max_tokens))]
         sequence = Sequence(request, max_tokens, page_ids=pages)
         sequence.slot = self._slots.pop()
@@ -82,6 +84,7 @@ class Stepper:
             self._free = sequence.page_ids + self._free
             sequence.page_ids = []
             self._slots.append(sequence.slot)
+            self.runner.forget(sequence.request_id)
 
     def step(self, work: list[tuple[Sequence, int]]) -> list[RowResult]:
         """Compute so many further tokens of each sequence, and append what is chosen."""

@@ -43,7 +43,7 @@ _FLOPS: Final = 80e9
 """Floating-point operations a second."""
 
 _MIN_PREFILL_TOKENS: Final = 8
-_CUDA_PREFILL_TOKENS: Final = 4096
+_CUDA_PREFILL_TOKENS: Final = 8192
 _MAX_PREFILL_TOKENS: Final = 2048
 #: Far beyond any model; a slip in the file must not become minutes of work.
 _MAX_LAYERS: Final = 10_000
