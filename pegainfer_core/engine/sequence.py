@@ -94,7 +94,8 @@ class Sequence:
         Not if a launched step chose the last token already, though its id was not read yet.
         """
         num_chosen = len(self.token_ids) + self.num_unread
-        return num_chosen - self.num_computed == 1 and num_chosen - self.num_prompt < self.max_tokens
+        is_last = num_chosen - self.num_prompt >= self.max_tokens
+        return num_chosen - self.num_computed == 1 and not is_last
 
     @property
     def prefills(self) -> bool:
