@@ -11,11 +11,13 @@ from pegainfer_qwen3.engine import launch
 
 from pegainfer_core.contract import Finished, SamplingParams, Tokens
 from pegainfer_core.engine import EngineClient
-from plugins.pegainfer_qwen3.tests.stepper import launch_context
+from plugins.pegainfer_qwen3.tests.stepper import Stepper, launch_context
 from tests.hf import cases
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from pegainfer_core.backend.cuda import CudaBackend
 
 pytestmark = pytest.mark.gpu
 
@@ -88,6 +90,19 @@ def test_recorded_steps_change_no_token(num_greedy: int, model_dir: Path) -> Non
     plain = answers(model_dir, [batch], cuda_graph=False, prefix_cache=False)
     assert recorded == [*plain, *plain]
     assert all(len(token_ids) == NUM_TOKENS for token_ids in plain[0])
+
+
+def test_launching_ahead_changes_no_token(model_dir: Path, cuda: CudaBackend) -> None:
+    """The engine launches a step before it has read the last one; here each is read at once."""
+    batch = jobs(5, SAMPLED)
+    stepper = Stepper(model_dir, backend=cuda, num_kv_pages=512)
+    sequences = [stepper.sequence(prompt, NUM_TOKENS, params) for prompt, params in batch]
+    for _ in range(NUM_TOKENS):
+        work = [(sequence, sequence.num_uncomputed) for sequence in sequences]
+        stepper.step(sorted(work, key=lambda row: row[1]))
+    plain = [sequence.token_ids[sequence.num_prompt :] for sequence in sequences]
+    (ahead,) = answers(model_dir, [batch])
+    assert ahead == plain
 
 
 def test_a_request_is_answered_alike_alone_and_in_company(model_dir: Path) -> None:
