@@ -19,6 +19,9 @@ _KEPT_BYTES: Final = 4096
 """Of a body that holds no events, for the text of an error."""
 
 
+_NONE: Final = msgspec.Raw(b"null")
+
+
 class _PromptDetails(msgspec.Struct, gc=False):
     cached_tokens: int | None = None
 
@@ -49,13 +52,13 @@ class _Chat(msgspec.Struct, gc=False):
 class _CompletionChunk(msgspec.Struct, gc=False):
     choices: list[_Completion] | None = None
     usage: _Usage | None = None
-    error: msgspec.Raw | None = None
+    error: msgspec.Raw = _NONE
 
 
 class _ChatChunk(msgspec.Struct, gc=False):
     choices: list[_Chat] | None = None
     usage: _Usage | None = None
-    error: msgspec.Raw | None = None
+    error: msgspec.Raw = _NONE
 
 
 _Decode = Callable[[bytes], _CompletionChunk | _ChatChunk]
@@ -115,7 +118,7 @@ class AnswerReader:
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
             self._fail(f"an event cannot be read ({error}): {_text(payload)}")
             return
-        if chunk.error is not None and bytes(chunk.error) != b"null":
+        if chunk.error is not _NONE and bytes(chunk.error) != b"null":
             self._fail(error_text(bytes(chunk.error)))
             return
         if chunk.usage is not None:

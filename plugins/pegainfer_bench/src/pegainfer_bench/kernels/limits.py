@@ -17,10 +17,10 @@ if TYPE_CHECKING:
 
     from pegainfer_bench.kernels.decoder import DecoderBench
 
-_HOST_BYTES: Final = 256 << 20
+_HOST_BYTES: Final = 128 << 20
 _BLOCK_VALUES: Final = 1 << 18
-_ROUNDS: Final = 5
-_PRODUCTS: Final = {"cuda": (4096, 8192), "numpy": (512, 1024, 2048)}
+_ROUNDS: Final = 4
+_PRODUCTS: Final = {"cuda": (4096, 8192), "numpy": (512, 1024)}
 """Rows of square products that the matrix rate is taken from; the fastest counts."""
 
 

@@ -53,6 +53,11 @@ class ServerProcess:
         """Id of the session that its processes share."""
         return self._process.pid
 
+    @property
+    def url(self) -> str:
+        """Where it listens, after `wait_listening`."""
+        return f"http://{self._host}:{self._port}"
+
     def __enter__(self) -> Self:
         return self
 
