@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from pegainfer_core.backend.cuda import CudaBackend
+    from pegainfer_core.engine import RequestStream
 
 pytestmark = pytest.mark.gpu
 
@@ -66,6 +67,10 @@ async def answer(client: EngineClient, first: int) -> list[TokenEvent]:
     return [event async for event in client.submit([first, 1, 2], LONG)]
 
 
+async def _rest(stream: RequestStream) -> list[TokenEvent]:
+    return [event async for event in stream]
+
+
 def test_a_step_that_raises_fails_its_requests_only(model_dir: Path) -> None:
     engine = start_faulty(model_dir)
 
@@ -79,7 +84,7 @@ def test_a_step_that_raises_fails_its_requests_only(model_dir: Path) -> None:
         assert client.health().state is HealthState.READY
 
     try:
-        asyncio.run(main())
+        asyncio.run(asyncio.wait_for(main(), EXIT_S))
     finally:
         engine.close()
 
@@ -94,11 +99,12 @@ def test_a_lost_device_ends_the_engine_and_frees_the_gpu(
 
     async def main() -> None:
         client = EngineClient(engine)
-        streams = [client.submit([first, 1, 2], LONG) for first in (1, 2, 3)]
-        await streams[0].next_events()
-        streams.append(client.submit([BREAKS_THE_DEVICE, 1, 2], LONG))
-        for stream in streams:
-            *_, last = [event async for event in stream]
+        first = client.submit([1, 1, 2], LONG)
+        events = await first.next_events()
+        assert not any(isinstance(event, Error) for event in events), events
+        asked = [answer(client, first) for first in (2, 3, BREAKS_THE_DEVICE)]
+        answers = await asyncio.gather(_rest(first), *asked)
+        for *_, last in answers:
             assert isinstance(last, Error), last
             assert "cannot be used any more: CUDA_ERROR_ILLEGAL_ADDRESS (700)" in last.message
         while client.health().state is HealthState.READY:
@@ -107,7 +113,11 @@ def test_a_lost_device_ends_the_engine_and_frees_the_gpu(
         with pytest.raises(EngineError, match="CUDA_ERROR_ILLEGAL_ADDRESS"):
             client.submit([1], LONG)
 
-    asyncio.run(main())
+    try:
+        asyncio.run(asyncio.wait_for(main(), EXIT_S))
+    except BaseException:
+        engine.close()
+        raise
     deadline_s = time.monotonic() + EXIT_S
     while engine._process.poll() is None and time.monotonic() < deadline_s:
         time.sleep(0.05)

@@ -23,6 +23,7 @@ pytestmark = pytest.mark.gpu
 
 CASE = "gqa5"
 NUM_TOKENS = 40
+TIMEOUT_S = 60
 GREEDY = SamplingParams(temperature=0, max_tokens=NUM_TOKENS)
 #: Every variant of sampling, among rows that do without.
 SAMPLED = (
@@ -73,7 +74,7 @@ def answers(model_dir: Path, batches: list[list[Job]], **options: object) -> lis
         ]
 
     try:
-        return asyncio.run(main())
+        return asyncio.run(asyncio.wait_for(main(), TIMEOUT_S))
     finally:
         engine.close()
 

@@ -31,9 +31,9 @@ for tool in ${*:-memcheck racecheck synccheck initcheck}; do
 		watch memcheck "$PYTHON" -m pytest -q -m gpu -p no:cacheprovider tests/gpu/test_ops.py \
 			-k 'not 151936 and not 9728 and not 4096 and not MOST and not MANY'
 		;;
-	racecheck) watch racecheck "$PYTHON" tools/gpu/sanitize_steps.py --rows 3 40 ;;
-	synccheck) watch synccheck "$PYTHON" tools/gpu/sanitize_steps.py --rows 3 40 ;;
-	initcheck) watch initcheck "$PYTHON" tools/gpu/sanitize_steps.py --rows 3 40 ;;
+	racecheck) watch racecheck "$PYTHON" tools/gpu/sanitize_steps.py --small --rows 3 12 40 ;;
+	synccheck) watch synccheck "$PYTHON" tools/gpu/sanitize_steps.py --small --rows 3 12 40 ;;
+	initcheck) watch initcheck "$PYTHON" tools/gpu/sanitize_steps.py --small --rows 3 12 40 ;;
 	*)
 		echo "unknown tool $tool" >&2
 		exit 2

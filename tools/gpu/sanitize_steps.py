@@ -1,9 +1,10 @@
 """Steps that launch every kernel once or a few times on small inputs: what sanitizers watch.
 
-`sanitize_steps.py [--rows N ...]` serves a two-layer decoder of Qwen3-4B's widths and a tiny
+`sanitize_steps.py [--small] [--rows N ...]` serves a decoder of Qwen3-4B's widths and a tiny
 float32 one with prompts and options that take every way through the engine, then fails if a kernel
 of those decoders was never launched. Run it by itself or under `compute-sanitizer`; the shell
-script beside it does the latter.
+script beside it does the latter. `--small` narrows the first decoder and records no steps, for
+tools that take seconds for what takes microseconds.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from pegainfer_core.contract import CoreOptions, Finished, LaunchContext, Sampli
 from pegainfer_core.engine import EngineClient
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
     from pegainfer_core.kernels import KernelSpec
 
@@ -48,6 +49,14 @@ WIDE = {
     "rope_theta": 1000000,
     "tie_word_embeddings": True,
     "hidden_act": "silu",
+}
+NARROW = WIDE | {
+    "hidden_size": 256,
+    "intermediate_size": 512,
+    "num_hidden_layers": 1,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 1,
+    "vocab_size": 601,
 }
 TINY = WIDE | {
     "dtype": "float32",
@@ -81,11 +90,12 @@ _prepared: set[str] = set()
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--small", action="store_true")
     parser.add_argument("--rows", type=int, nargs="*", default=ROWS)
     options = parser.parse_args()
     _watch_launches()
-    for name, config in (("bfloat16", WIDE), ("float32", TINY)):
-        num_tokens = asyncio.run(_serve(config, options.rows))
+    for name, config in (("bfloat16", NARROW if options.small else WIDE), ("float32", TINY)):
+        num_tokens = asyncio.run(_serve(config, options.rows, record=not options.small))
         print(f"{name}: {num_tokens} tokens", flush=True)
     print(f"{len(_launched)} kernels launched: {', '.join(sorted(_launched))}")
     never = sorted(_prepared - _launched)
@@ -111,7 +121,7 @@ def _watch_launches() -> None:
     KernelLibrary.prepare = prepare_noted  # type: ignore[method-assign]
 
 
-async def _serve(config: dict[str, object], batches: Iterable[int]) -> int:
+async def _serve(config: dict[str, object], batches: Sequence[int], *, record: bool) -> int:
     """Answer batches of requests with one engine; returns the tokens generated."""
     with tempfile.TemporaryDirectory() as folder:
         (Path(folder) / "config.json").write_text(json.dumps(config))
@@ -122,8 +132,9 @@ async def _serve(config: dict[str, object], batches: Iterable[int]) -> int:
             options=CoreOptions(
                 backend="cuda",
                 load_format="dummy",
+                cuda_graph=record,
                 num_kv_pages=512,
-                max_num_seqs=128,
+                max_num_seqs=max(batches),
                 max_prefill_tokens=256,
                 max_model_len=1024,
             ),
