@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 __all__ = ["DeviceRequest"]
 
 _WORD_BYTES = 4
+_PAIR_BYTES = 2 * _WORD_BYTES
+_RULED = slice(place.SOURCE, place.MASKS + 2)
+"""Words that are zero in steps without rules."""
 
 
 class DeviceRequest:
@@ -61,7 +64,7 @@ class DeviceRequest:
         self.words = row_words(params, seed, request.sample_index, device.num_ids, device.num_words)
         self.words[place.SLOT] = sequence.slot + 1
         self.words[place.FALLBACK] = self._rules.fallback_id
-        self._addresses = np.zeros(device.num_words, np.int32)
+        self._ruled = np.zeros(_RULED.stop - _RULED.start, np.int32)
         self.kind = ChoiceKind.DRAW if self._draws else ChoiceKind.BEST
         if self.num_logprobs or self._rules.active(0):
             self.kind = ChoiceKind.FULL
@@ -98,14 +101,16 @@ class DeviceRequest:
             self._make_tables()
         if rules.penalised:
             self._follow(row)
-        words |= self._addresses
+        words[_RULED] = self._ruled
+        if not len(rules.masks) and not rules.sequences:
+            return
         count = len(rules.masks)
         if rules.sequences:
             masks = self._changing_masks(row)
-            self._device.write(self._masks + 2 * _WORD_BYTES * count, masks)
+            self._device.write(self._masks + _PAIR_BYTES * count, masks)
             count += len(masks)
         first = 0 if row.num_generated < rules.min_tokens else rules.num_ends
-        put_wide(words, place.MASKS, self._masks + 2 * _WORD_BYTES * first)
+        put_wide(words, place.MASKS, self._masks + _PAIR_BYTES * first)
         words[place.NUM_MASKS] = count - first
 
     def _changing_masks(self, row: ChoiceRow) -> IntArray:
@@ -119,21 +124,23 @@ class DeviceRequest:
 
     def _make_tables(self) -> None:
         rules, device = self._rules, self._device
-        logits = self._take(_WORD_BYTES * device.vocab_size)
-        put_wide(self._addresses, place.SOURCE, logits)
+        words = np.zeros(device.num_words, np.int32)
+        put_wide(words, place.SOURCE, self._take(_WORD_BYTES * device.vocab_size))
         if rules.penalised:
             self._history = self._take(_WORD_BYTES * device.vocab_size)
-            put_wide(self._addresses, place.HISTORY, self._history)
+            put_wide(words, place.HISTORY, self._history)
         allowed = np.empty(0, np.int32) if rules.allowed is None else rules.allowed
         biases, masks = rules.biases.reshape(-1), rules.masks.reshape(-1)
         lists = np.concatenate([allowed, biases, masks])
-        lists_at = self._take(_WORD_BYTES * (len(lists) + 2 * len(rules.sequences)) or 1)
+        num_bytes = _WORD_BYTES * len(lists) + _PAIR_BYTES * len(rules.sequences)
+        lists_at = self._take(num_bytes) if num_bytes else 0
         device.write(lists_at, lists)
         if rules.allowed is not None:
-            put_wide(self._addresses, place.ALLOWED, lists_at)
-        put_wide(self._addresses, place.BIASES, lists_at + _WORD_BYTES * len(allowed))
-        self._addresses[place.NUM_BIASES] = len(rules.biases)
+            put_wide(words, place.ALLOWED, lists_at)
+        put_wide(words, place.BIASES, lists_at + _WORD_BYTES * len(allowed))
+        words[place.NUM_BIASES] = len(rules.biases)
         self._masks = lists_at + _WORD_BYTES * (len(allowed) + len(biases))
+        self._ruled = words[_RULED]
 
     def _take(self, num_bytes: int) -> int:
         table = self._device.take(num_bytes)

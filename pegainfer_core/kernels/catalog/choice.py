@@ -13,11 +13,12 @@ CHOICE_WORDS: Final = 32
 ARGMAX_PARTS: Final = 32
 ARGMAX_BLOCK: Final = 1024
 
-CHOICE_PARTS: Final = 32
+CHOICE_PARTS: Final = 64
 """Most parts of a row."""
-CHOICE_LANES: Final = 128
+CHOICE_LANES: Final = 64
 """Groups of a part whose maxima are kept."""
 CHOICE_EDGES: Final = 8
+CHOICE_FINE_EDGES: Final = 16
 CHOICE_LIST: Final = 8192
 """Most listed tokens of a row; the cuts of longer ones are searched for in the whole row."""
 REPORT_TOP: Final = 32
@@ -25,8 +26,11 @@ REPORT_TOP: Final = 32
 REPORT_WORDS: Final = 4 + 2 * REPORT_TOP
 COUNT_BLOCK: Final = 1024
 
+_PART_UNIT: Final = 4096
 _BLOCK: Final = 1024
+_WARPS: Final = 4
 _SUMS_BLOCK: Final = 512
+_RULES_BLOCK: Final = 1024
 _DRAW_BLOCK: Final = 2048
 _SHORT_LIST: Final = 1024
 _ENTRIES: Final = 128
@@ -56,7 +60,7 @@ def argmax_rows() -> KernelSpec:
 
 def part_width(vocab_size: int) -> int:
     """Columns of a part of a row."""
-    return -(-vocab_size // (CHOICE_PARTS * _BLOCK)) * _BLOCK
+    return -(-vocab_size // (CHOICE_PARTS * _PART_UNIT)) * _PART_UNIT
 
 
 def choice_peaks(vocab_size: int, num_ids: int) -> KernelSpec:
@@ -99,6 +103,7 @@ def choice_sums(vocab_size: int, num_ids: int, *, fine: bool) -> KernelSpec:
         (*pointers, *_sizes(vocab_size, num_ids), "i32"),
         PARTS=CHOICE_PARTS,
         EDGES=CHOICE_EDGES,
+        FINE_EDGES=CHOICE_FINE_EDGES,
         BLOCK=_SUMS_BLOCK,
         FINE=int(fine),
         ALIGNED=_aligned(vocab_size),
@@ -107,12 +112,14 @@ def choice_sums(vocab_size: int, num_ids: int, *, fine: bool) -> KernelSpec:
 
 def choice_collect(vocab_size: int, num_ids: int) -> KernelSpec:
     """Lists of the tokens that matter to the cuts."""
-    states = (*("*fp32",) * 3, "*i32", *("*i64",) * 2, *("*fp32",) * 2, "*i32", "*fp32")
+    states = (*("*fp32",) * 3, "*i32", "*fp32", *("*i64",) * 2, *("*fp32",) * 2, "*i32", "*fp32")
     return _exact(
         "collect",
         ("*fp32", "*i32", *states, *_sizes(vocab_size, num_ids), "i32"),
         PARTS=CHOICE_PARTS,
         EDGES=CHOICE_EDGES,
+        FINE_EDGES=CHOICE_FINE_EDGES,
+        LANES=CHOICE_LANES,
         BLOCK=_BLOCK,
         LIST=CHOICE_LIST,
         ALIGNED=_aligned(vocab_size),
@@ -137,6 +144,7 @@ def choice_draw(vocab_size: int, num_ids: int) -> KernelSpec:
         num_warps=16,
         PARTS=CHOICE_PARTS,
         EDGES=CHOICE_EDGES,
+        FINE_EDGES=CHOICE_FINE_EDGES,
         BLOCK=_DRAW_BLOCK,
         SHORT=_SHORT_LIST,
         LIST=CHOICE_LIST,
@@ -150,7 +158,7 @@ def apply_rules() -> KernelSpec:
         module="sampling_rules",
         function="apply_rules",
         arguments=("*fp32", "*i32", "*i32", "i32", "i32:16"),
-        constants=(("BLOCK", _BLOCK), ("ENTRIES", _ENTRIES), ("WORDS", CHOICE_WORDS)),
+        constants=(("BLOCK", _RULES_BLOCK), ("ENTRIES", _ENTRIES), ("WORDS", CHOICE_WORDS)),
         contracts=False,
     )
 
@@ -182,6 +190,7 @@ def score_parts() -> KernelSpec:
             "i32:16",
         ),
         constants=(("BLOCK", _BLOCK), ("LANES", CHOICE_LANES), ("WORDS", CHOICE_WORDS)),
+        num_warps=_WARPS,
     )
 
 
@@ -232,7 +241,7 @@ def choice_specs(vocab_size: int, num_ids: int) -> list[KernelSpec]:
 
 
 def _exact(
-    function: str, arguments: tuple[str, ...], *, num_warps: int = 4, **constants: int
+    function: str, arguments: tuple[str, ...], *, num_warps: int | None = None, **constants: int
 ) -> KernelSpec:
     """A kernel of `sampling`, whose arithmetic is the host's."""
     return KernelSpec(
@@ -240,7 +249,7 @@ def _exact(
         function=function,
         arguments=arguments,
         constants=(*constants.items(), ("WORDS", CHOICE_WORDS)),
-        num_warps=num_warps,
+        num_warps=_WARPS if num_warps is None else num_warps,
         contracts=False,
     )
 

@@ -7,7 +7,7 @@ goes through at most six launches:
 
     peaks    best, lowest finite and group maxima of a part
     bounds   best of the row; a bound that at least top_k logits reach
-    sums     mass of a part; approximate mass above eight edges, once coarse and once fine
+    sums     mass of a part; approximate mass above edges, first coarse ones, then fine ones
     collect  list of the tokens that matter: those above the bound, or those between two edges
     draw     the exact cuts, from the list or, where it is too long, the whole row, and the draw
 
@@ -92,13 +92,31 @@ def _exp2_mass(y):
     value = (value + 0.24022650718688965) * f
     value = (value + 0.6931471824645996) * f
     value = value + 1.0
-    power = ((whole.to(tl.int32) + 169) << 23).to(tl.float32, bitcast=True)
+    # The low bits of a sum with the rounder are the integer.
+    power = (((whole + _ROUNDER).to(tl.int32, bitcast=True) + 169) << 23).to(
+        tl.float32, bitcast=True
+    )
     return tl.floor(value * power)
 
 
 @triton.jit
 def _mass(values, peak, scale):
     return _exp2_mass((values - peak) * scale)
+
+
+@triton.jit
+def _halves(masses):
+    """Integers (high, low) with mass = high * 2**21 + low, which 32 bits can sum up."""
+    shifted = masses * 4.76837158203125e-07 + _ROUNDER
+    low = (masses - (shifted - _ROUNDER) * 2097152.0) + _ROUNDER
+    offset = 0x4B400000
+    return shifted.to(tl.int32, bitcast=True) - offset, low.to(tl.int32, bitcast=True) - offset
+
+
+@triton.jit
+def _joined(high, low):
+    """The sum of masses from the sums of their halves."""
+    return tl.sum((high.to(tl.int64) << 21) + low.to(tl.int64), axis=0)
 
 
 @triton.jit
@@ -208,7 +226,7 @@ def bounds(
 def _edges(
     sums, totals, row, num_parts, top_p, high, low, PARTS: tl.constexpr, EDGES: tl.constexpr
 ):
-    """The two of eight edges between which the nucleus ends, as far as float sums can tell."""
+    """The two edges between which the nucleus ends, as far as float sums can tell."""
     part = tl.arange(0, PARTS)
     edge = tl.arange(0, EDGES)
     mask = part < num_parts
@@ -235,8 +253,8 @@ def _lowest_place(peak, low, scale):
 @triton.jit
 def sums(
     logits, words, row_peaks, row_lows, part_totals, part_floors, coarse, out, vocab, num_ids,
-    part_width, num_parts, PARTS: tl.constexpr, EDGES: tl.constexpr, BLOCK: tl.constexpr,
-    FINE: tl.constexpr, WORDS: tl.constexpr, ALIGNED: tl.constexpr,
+    part_width, num_parts, PARTS: tl.constexpr, EDGES: tl.constexpr, FINE_EDGES: tl.constexpr,
+    BLOCK: tl.constexpr, FINE: tl.constexpr, WORDS: tl.constexpr, ALIGNED: tl.constexpr,
 ):  # fmt: skip
     """Exact mass of a part, and its mass above edges; FINE: above those between two coarse ones."""
     row, part = tl.program_id(0), tl.program_id(1)
@@ -255,46 +273,53 @@ def sums(
         low = _lowest_place(peak, tl.load(row_lows + row), scale)
         if FINE:
             high, low = _edges(coarse, part_totals, row, num_parts, top_p, high, low, PARTS, EDGES)
-        edges = _exp2_mass(_places(high, low, EDGES))
+            edges = _exp2_mass(_places(high, low, FINE_EDGES))
+        else:
+            edges = _exp2_mass(_places(high, low, EDGES))
         begin = part * part_width
         end = tl.minimum(begin + part_width, num_ids)
-        total = tl.zeros([BLOCK], tl.int64)
-        lifted = tl.zeros([BLOCK], tl.int64)
-        above = tl.zeros([EDGES, BLOCK], tl.float32)
-        for start in range(begin, end, BLOCK):
+        total_high, total_low = tl.zeros([BLOCK], tl.int32), tl.zeros([BLOCK], tl.int32)
+        lifted_high, lifted_low = tl.zeros([BLOCK], tl.int32), tl.zeros([BLOCK], tl.int32)
+        NUM_EDGES: tl.constexpr = FINE_EDGES if FINE else EDGES
+        above = tl.zeros([NUM_EDGES, BLOCK], tl.float32)
+        for start in tl.range(begin, end, BLOCK, loop_unroll_factor=2):
             columns = start + tl.arange(0, BLOCK)
             masses = _mass(_load(base, columns, columns < end), peak, scale)
             if not FINE:
-                total += masses.to(tl.int64)
-                lifted += tl.where(masses >= floor, masses, 0.0).to(tl.int64)
+                mass_high, mass_low = _halves(masses)
+                total_high += mass_high
+                total_low += mass_low
+                lifted_high += tl.where(masses >= floor, mass_high, 0)
+                lifted_low += tl.where(masses >= floor, mass_low, 0)
             if top_p < 1:
                 above += tl.where(masses[None, :] >= edges[:, None], masses[None, :], 0.0)
         at = row * num_parts + part
         if not FINE:
-            tl.store(part_totals + at, tl.sum(total, axis=0))
-            tl.store(part_floors + at, tl.sum(lifted, axis=0))
-        tl.store(out + at * EDGES + tl.arange(0, EDGES), tl.sum(above, axis=1))
+            tl.store(part_totals + at, _joined(total_high, total_low))
+            tl.store(part_floors + at, _joined(lifted_high, lifted_low))
+        if top_p < 1:
+            tl.store(out + at * NUM_EDGES + tl.arange(0, NUM_EDGES), tl.sum(above, axis=1))
 
 
 @triton.jit
 def _fine_edges(
     words, row, peak, low_logit, coarse, fine, part_totals, num_parts, top_p,
-    PARTS: tl.constexpr, EDGES: tl.constexpr,
+    PARTS: tl.constexpr, EDGES: tl.constexpr, FINE_EDGES: tl.constexpr,
 ):  # fmt: skip
     """Masses between which the nucleus ends: the list is [low, high)."""
     high = tl.full([], 0.5, tl.float32)
     low = _lowest_place(peak, low_logit, _real(words, _SCALE))
     high, low = _edges(coarse, part_totals, row, num_parts, top_p, high, low, PARTS, EDGES)
-    high, low = _edges(fine, part_totals, row, num_parts, top_p, high, low, PARTS, EDGES)
+    high, low = _edges(fine, part_totals, row, num_parts, top_p, high, low, PARTS, FINE_EDGES)
     return _exp2_mass(high), tl.maximum(_exp2_mass(low), 1.0)
 
 
 @triton.jit
 def collect(
-    logits, words, row_peaks, row_lows, row_bounds, row_counts, part_totals, part_heavies, coarse,
-    fine, list_ids, list_values, vocab, num_ids, part_width, num_parts, PARTS: tl.constexpr,
-    EDGES: tl.constexpr, BLOCK: tl.constexpr, LIST: tl.constexpr, WORDS: tl.constexpr,
-    ALIGNED: tl.constexpr,
+    logits, words, row_peaks, row_lows, row_bounds, row_counts, maxima, part_totals, part_heavies,
+    coarse, fine, list_ids, list_values, vocab, num_ids, part_width, num_parts, PARTS: tl.constexpr,
+    EDGES: tl.constexpr, FINE_EDGES: tl.constexpr, LANES: tl.constexpr, BLOCK: tl.constexpr,
+    LIST: tl.constexpr, WORDS: tl.constexpr, ALIGNED: tl.constexpr,
 ):  # fmt: skip
     """List a row's tokens above its bound, or around the end of its nucleus, in any order.
 
@@ -306,37 +331,48 @@ def collect(
     top_k = tl.load(words + _TOP_K)
     peak = tl.load(row_peaks + row)
     bound = tl.load(row_bounds + row)
-    draws = ((tl.load(words + _FLAGS) & _DRAWS) != 0) & (peak > _NEGATIVE)
-    if draws & ((top_k > 0) | (top_p < 1)):
+    wanted = ((tl.load(words + _FLAGS) & _DRAWS) != 0) & (peak > _NEGATIVE)
+    wanted = wanted & ((top_k > 0) | (top_p < 1))
+    hit = tl.full([BLOCK], 1, tl.int1)
+    if wanted & (top_k > 0):
+        # Only groups whose best reaches the bound are read at all.
+        lanes = (row * num_parts + part) * LANES + tl.arange(0, BLOCK) % LANES
+        hit = tl.load(maxima + lanes) >= bound
+        wanted = tl.max(hit.to(tl.int32), axis=0) != 0
+    if wanted:
         base = _source(logits, words, row, vocab, ALIGNED)
         scale = _real(words, _SCALE)
         high, low = tl.full([], 0.0, tl.float32), tl.full([], 0.0, tl.float32)
         if top_k == 0:
             high, low = _fine_edges(
                 words, row, peak, tl.load(row_lows + row), coarse, fine, part_totals, num_parts,
-                top_p, PARTS, EDGES,
+                top_p, PARTS, EDGES, FINE_EDGES,
             )  # fmt: skip
         begin = part * part_width
         end = tl.minimum(begin + part_width, num_ids)
-        heavy = tl.zeros([BLOCK], tl.int64)
+        heavy_high, heavy_low = tl.zeros([BLOCK], tl.int32), tl.zeros([BLOCK], tl.int32)
         for start in range(begin, end, BLOCK):
             columns = start + tl.arange(0, BLOCK)
-            values = _load(base, columns, columns < end)
+            values = _load(base, columns, (columns < end) & hit)
             if top_k == 0:
                 masses = _mass(values, peak, scale)
-                heavy += tl.where(masses >= high, masses, 0.0).to(tl.int64)
+                mass_high, mass_low = _halves(masses)
+                heavy_high += tl.where(masses >= high, mass_high, 0)
+                heavy_low += tl.where(masses >= high, mass_low, 0)
                 listed = (masses >= low) & (masses < high)
             else:
-                listed = (values >= bound) & (columns < end)
+                listed = (values >= bound) & (columns < end) & hit
             count = tl.sum(listed.to(tl.int32), axis=0)
             if count > 0:
                 first = tl.atomic_add(row_counts + row, count)
                 place = first + tl.cumsum(listed.to(tl.int32), axis=0) - 1
                 fits = listed & (place < LIST)
-                at = row.to(tl.int64) * LIST + place
-                tl.store(list_ids + at, columns, mask=fits)
-                tl.store(list_values + at, values, mask=fits)
-        tl.store(part_heavies + row * num_parts + part, tl.sum(heavy, axis=0))
+                entry = row.to(tl.int64) * LIST + place
+                tl.store(list_ids + entry, columns, mask=fits)
+                tl.store(list_values + entry, values, mask=fits)
+        if top_k == 0:
+            at = row * num_parts + part
+            tl.store(part_heavies + at, _joined(heavy_high, heavy_low))
 
 
 @triton.jit
@@ -377,11 +413,14 @@ def _tally(
 def _cut_top_k(
     keys, masses, ids, base, num_ids, peak, scale, top_k, LISTED: tl.constexpr, BLOCK: tl.constexpr
 ):
-    """The lowest kept key, and the last id kept of its ties."""
+    """A key that only kept tokens reach, and the last id kept of those equal to it."""
     low = tl.full([], _KEY_NEGATIVE, tl.int64)
+    if LISTED:
+        low = tl.min(tl.where(ids < num_ids, keys, _MOST), axis=0).to(tl.int64)
     tie = tl.full([], _MOST, tl.int64)
     beyond = _key(peak).to(tl.int64) + 1
-    while beyond - low > 1:
+    count = top_k + 1
+    while (beyond - low > 1) & (count != top_k):
         middle = (low + beyond) >> 1
         _, count = _tally(keys, masses, ids, base, num_ids, peak, scale, middle.to(tl.int32),
                           _MOST, -1.0, _MOST, -1.0, _MOST, LISTED, BLOCK)  # fmt: skip
@@ -404,24 +443,36 @@ def _cut_top_k(
 
 @triton.jit
 def _cut_top_p(
-    keys, masses, ids, base, num_ids, peak, scale, key, tie, limit, LISTED: tl.constexpr,
-    BLOCK: tl.constexpr,
+    keys, masses, ids, base, num_ids, peak, scale, key, tie, limit, num_kept,
+    LISTED: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """The lightest kept mass, and the last id kept of its ties; `limit` mass is to be reached."""
+    """A mass that only kept tokens reach, and the last id kept of those equal to it.
+
+    `limit` mass is to be reached, and `num_kept` tokens can be.
+    """
     low = tl.full([], 0, tl.int64)
+    if LISTED:
+        # No lower: there are tokens that are neither listed nor kept.
+        least = tl.min(tl.where(ids < num_ids, masses, _LARGEST), axis=0)
+        low = least.to(tl.int32, bitcast=True).to(tl.int64)
     even = tl.full([], _MOST, tl.int64)
     beyond = tl.full([], (42 + 127) << 23, tl.int64) + 1
-    while beyond - low > 1:
+    num_beyond = tl.full([], 0, tl.int32)
+    # One token between the two is the one that reaches the limit.
+    while (beyond - low > 1) & (num_kept - num_beyond > 1):
         middle = (low + beyond) >> 1
         lightest = middle.to(tl.int32).to(tl.float32, bitcast=True)
-        mass, _ = _tally(keys, masses, ids, base, num_ids, peak, scale, key, tie, lightest, _MOST,
-                         -1.0, _MOST, LISTED, BLOCK)  # fmt: skip
-        low = tl.where(mass >= limit, middle, low)
-        beyond = tl.where(mass >= limit, beyond, middle)
+        mass, count = _tally(keys, masses, ids, base, num_ids, peak, scale, key, tie, lightest,
+                             _MOST, -1.0, _MOST, LISTED, BLOCK)  # fmt: skip
+        enough = mass >= limit
+        low = tl.where(enough, middle, low)
+        beyond = tl.where(enough, beyond, middle)
+        num_kept = tl.where(enough, count, num_kept)
+        num_beyond = tl.where(enough, num_beyond, count)
     lightest = low.to(tl.int32).to(tl.float32, bitcast=True)
     mass, _ = _tally(keys, masses, ids, base, num_ids, peak, scale, key, tie, lightest, _MOST,
                      -1.0, _MOST, LISTED, BLOCK)  # fmt: skip
-    if mass - lightest.to(tl.int64) >= limit:
+    if (beyond - low == 1) & (mass - lightest.to(tl.int64) >= limit):
         before = tl.full([], -1, tl.int64)
         even = tl.full([], 0, tl.int64) + num_ids - 1
         while even - before > 1:
@@ -459,15 +510,27 @@ def _settle(
         key, tie = _cut_top_k(keys, masses, ids, base, num_ids, peak, scale, top_k, LISTED, BLOCK)
     good = tl.full([], 1, tl.int32)
     if top_p < 1:
-        mass, _ = _tally(keys, masses, ids, base, num_ids, peak, scale, key, tie, -1.0, _MOST,
-                         -1.0, _MOST, LISTED, BLOCK)  # fmt: skip
+        mass, count = _tally(keys, masses, ids, base, num_ids, peak, scale, key, tie, -1.0, _MOST,
+                             -1.0, _MOST, LISTED, BLOCK)  # fmt: skip
         whole = tl.where(total < 0, mass, total)
         limit = tl.ceil(top_p * whole.to(tl.float64)).to(tl.int64)
         limit = tl.minimum(tl.maximum(limit, 1), whole) - heavy
         good = ((limit > 0) & (mass >= limit)).to(tl.int32)
         if good != 0:
             lightest, even = _cut_top_p(
-                keys, masses, ids, base, num_ids, peak, scale, key, tie, limit, LISTED, BLOCK
+                keys,
+                masses,
+                ids,
+                base,
+                num_ids,
+                peak,
+                scale,
+                key,
+                tie,
+                limit,
+                count,
+                LISTED,
+                BLOCK,
             )
     kept, _ = _tally(keys, masses, ids, base, num_ids, peak, scale, key, tie, lightest, even,
                      floor, _MOST, LISTED, BLOCK)  # fmt: skip
@@ -515,8 +578,9 @@ def _random(words):
 def draw(
     logits, words, row_peaks, row_ids, row_lows, row_counts, part_totals, part_floors,
     part_heavies, coarse, fine, list_ids, list_values, chosen, next_ids, vocab, num_ids,
-    part_width, num_parts, PARTS: tl.constexpr, EDGES: tl.constexpr, BLOCK: tl.constexpr,
-    SHORT: tl.constexpr, LIST: tl.constexpr, WORDS: tl.constexpr, ALIGNED: tl.constexpr,
+    part_width, num_parts, PARTS: tl.constexpr, EDGES: tl.constexpr, FINE_EDGES: tl.constexpr,
+    BLOCK: tl.constexpr, SHORT: tl.constexpr, LIST: tl.constexpr, WORDS: tl.constexpr,
+    ALIGNED: tl.constexpr,
 ):  # fmt: skip
     """The choice of each row; grid (rows,)."""
     row = tl.program_id(0)
@@ -540,7 +604,7 @@ def draw(
             if top_p < 1:
                 high, _ = _fine_edges(
                     words, row, peak, tl.load(row_lows + row), coarse, fine, part_totals,
-                    num_parts, top_p, PARTS, EDGES,
+                    num_parts, top_p, PARTS, EDGES, FINE_EDGES,
                 )  # fmt: skip
                 above = tl.load(part_heavies + at, mask=mask, other=0)
                 heavy = tl.sum(above, axis=0)

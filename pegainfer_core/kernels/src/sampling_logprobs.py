@@ -61,7 +61,8 @@ def score_parts(
             mask = columns < end
             values = _load(base, columns, mask)
             packed = tl.where(mask, _pack(values, columns), _NONE)
-            best = tl.maximum(best, packed)
+            if count > 1:
+                best = tl.maximum(best, packed)
             before += (packed > own).to(tl.int32)
             higher = tl.maximum(peak, values)
             safe = tl.where(higher > _NEGATIVE, higher, 0.0)

@@ -147,8 +147,8 @@ class CudaChoice:
             )  # fmt: skip
         self._launch(
             catalog.choice_collect(*ids), parts, logits, words, at.row_peaks, at.row_lows,
-            at.row_bounds, at.row_counts, at.part_totals, at.part_heavies, at.coarse, at.fine,
-            at.list_ids, at.list_values, *sizes,
+            at.row_bounds, at.row_counts, at.maxima, at.part_totals, at.part_heavies, at.coarse,
+            at.fine, at.list_ids, at.list_values, *sizes,
         )  # fmt: skip
         self._launch(
             catalog.choice_draw(*ids), (num_rows, 1), logits, words, at.row_peaks, at.row_ids,

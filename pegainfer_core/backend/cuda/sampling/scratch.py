@@ -26,7 +26,7 @@ class ChoiceScratch:
         part_floors: [parts] int64 mass that min_p keeps.
         part_heavies: [parts] int64 mass above the list.
         coarse: [parts, edges] mass above coarse edges.
-        fine: [parts, edges] mass above fine edges.
+        fine: [parts, fine edges] mass above fine edges.
         maxima: [parts, lanes] largest logit of each group.
         groups: [parts, lanes] int64 best token of each group.
         list_ids: [CHOICE_LIST] ids.
@@ -40,11 +40,11 @@ class ChoiceScratch:
 
     def __init__(self, device: Device, max_rows: int) -> None:
         parts, lanes = catalog.CHOICE_PARTS, catalog.CHOICE_LANES
-        edges = parts * catalog.CHOICE_EDGES
+        coarse, fine = parts * catalog.CHOICE_EDGES, parts * catalog.CHOICE_FINE_EDGES
         sizes = np.array(
             [4 * parts] * 4
             + [8 * parts] * 3
-            + [4 * edges] * 2
+            + [4 * coarse, 4 * fine]
             + [4 * parts * lanes, 8 * parts * lanes]
             + [4 * catalog.CHOICE_LIST] * 2
             + [4] * 5
