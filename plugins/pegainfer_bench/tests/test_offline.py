@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from pegainfer_bench.kernels import DecoderSizes, decoder
 from pegainfer_bench.startup import evict, read_through, resident_share, weight_files
 
 from plugins.pegainfer_bench.tests.conftest import ROOT, Bench
@@ -156,6 +157,41 @@ def test_kernels_on_numpy(bench: Bench, tmp_path: Path) -> None:
 def test_kernels_bad_input(bench: Bench, words: str, message: str) -> None:
     done = bench("kernels", *words.split())
     assert done.code == 2 and message in done.err and done.err.count("\n") == 1, done.err
+
+
+def test_the_read_rate_without_a_kernel_that_only_reads(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(decoder, "_READ_SHAPE", (4, 1 << 16))
+    made = decoder.DecoderBench(
+        "numpy",
+        DecoderSizes.from_model(str(SAMPLE)),
+        device=0,
+        num_threads=None,
+        max_tokens=16,
+        max_rows=4,
+        max_context=16,
+        rotate_bytes=1,
+        min_time_s=0.001,
+    )
+    try:
+        assert made.read_rate() > 1e8
+    finally:
+        made.close()
+
+
+@pytest.mark.gpu
+def test_kernels_on_a_gpu(bench: Bench, tmp_path: Path) -> None:
+    out = tmp_path / "kernels.json"
+    done = bench("kernels", "--rows", "1,64", "--attention", "8x1024", "--prefill", "512",
+                 "--output-json", out)  # fmt: skip
+    assert done.code == 0, done.err
+    result = json.loads(out.read_text())
+    limits = result["limits"]
+    assert limits["read_bytes_per_s"] > limits["copy_bytes_per_s"] / 2 > 5e10
+    for row in result["ops"]:
+        # Nothing beats the device by more than the two measurements differ.
+        assert row["op"] == "argmax" or row["limit_us"] / row["time_us"] < 1.1, row
+    (layer,) = [row for row in result["ops"] if (row["op"], row["size"]) == ("layer", "8 x 1024")]
+    assert layer["limit_us"] / layer["time_us"] > 0.2
 
 
 def test_kernels_without_a_gpu() -> None:

@@ -161,7 +161,7 @@ def _measure(bench: DecoderBench, case: Case, limits: DeviceLimits) -> Row:
 def _print_head(sizes: DecoderSizes, limits: DeviceLimits) -> None:
     print(f"{sizes.name} on {limits.device}")
     print(
-        f"measured limits: read {limits.read_bytes_per_s / 1e9:,.1f} GB/s, "
+        f"measured limits: read {limits.read_bytes_per_s / 1e9:,.1f} GB/s ({limits.read_by}), "
         f"copy {limits.copy_bytes_per_s / 1e9:,.1f} GB/s (read + written), "
         f"products {limits.flops_per_s / 1e12:,.2f} TFLOP/s"
     )

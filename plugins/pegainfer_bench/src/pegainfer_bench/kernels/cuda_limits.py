@@ -40,8 +40,10 @@ extern "C" __global__ void read_all(const uint4* data, unsigned int* out, long l
 """
 
 
-def memory_rates(ordinal: int) -> tuple[str, float, float]:
+def memory_rates(ordinal: int) -> tuple[str, float | None, float]:
     """Name of a GPU, and the bytes a second that it reads, and copies (read plus written).
+
+    The first rate is None where the reading kernel cannot be compiled, for want of NVRTC.
 
     Raises:
         ConfigError: The buffers do not fit into its memory.
@@ -69,9 +71,17 @@ def memory_rates(ordinal: int) -> tuple[str, float, float]:
 
         with stream:
             grids = [multiprocessors * count for count in _BLOCKS_A_MULTIPROCESSOR]
-            read_s = min(_best_s(partial(read, grid), stream) for grid in grids)
             copy_s = _best_s(copy, stream)
-    return facts["name"].decode(), _BYTES / read_s, 2 * _BYTES / copy_s
+            try:
+                kernel.compile()
+            except (cupy.cuda.compiler.CompileException, RuntimeError) as error:
+                # A library that is not found is a RuntimeError, and so is a device that fails.
+                if isinstance(error, cupy.cuda.runtime.CUDARuntimeError):
+                    raise
+                read_rate = None
+            else:
+                read_rate = _BYTES / min(_best_s(partial(read, grid), stream) for grid in grids)
+    return facts["name"].decode(), read_rate, 2 * _BYTES / copy_s
 
 
 def _words(memory: object) -> cupy.ndarray:

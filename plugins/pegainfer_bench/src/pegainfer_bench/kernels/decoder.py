@@ -29,6 +29,9 @@ PAGE_TOKENS: Final = 16
 _POOL_BYTES: Final = {"cuda": 8 << 30, "numpy": 256 << 20}
 """What the KV pages of one measurement may take, beyond what one layer needs."""
 
+_READ_SHAPE: Final = (64, 1 << 22)
+"""Rows and columns that are read to find the rate: a GiB."""
+
 _ROUNDS: Final = 3
 _SEED: Final = 20
 
@@ -167,6 +170,17 @@ class DecoderBench:
         batch = self.backend.upload(self.step([(2, 2)], 0))
         ops = self.backend.ops
         return self.time_s(batch, lambda batch: ops.linear(size, x, weight, out))
+
+    def read_rate(self) -> float:
+        """Bytes a second that argmax reads of rows far larger than any cache."""
+        rows, width = _READ_SHAPE
+        logits = self.values(rows, width, DType.FLOAT32)
+        best = self.backend.empty((rows, 2), DType.FLOAT32)
+        workspace = self.backend.workspace(rows, 1)
+        batch = self.backend.upload(self.step([(2, 2)], 0))
+        ops = self.backend.ops
+        took_s = self.time_s(batch, lambda batch: ops.argmax(rows, logits, best, workspace))
+        return 4 * rows * width / took_s
 
     def close(self) -> None:
         """Release the backend's threads."""

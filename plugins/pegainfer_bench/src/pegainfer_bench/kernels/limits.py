@@ -30,12 +30,14 @@ class DeviceLimits(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         device: Its name.
         read_bytes_per_s: Reading memory that no cache holds.
+        read_by: What read it.
         copy_bytes_per_s: Copying it: bytes read and bytes written, added.
         flops_per_s: Of a large product in the type that the model computes in.
     """
 
     device: str
     read_bytes_per_s: float
+    read_by: str
     copy_bytes_per_s: float
     flops_per_s: float
 
@@ -53,14 +55,28 @@ def measure_limits(bench: DecoderBench) -> DeviceLimits:
     if bench.backend.name == "cuda":
         from pegainfer_bench.kernels.cuda_limits import memory_rates
 
-        device, read, copy = memory_rates(bench.device)
+        device, found, copy = memory_rates(bench.device)
+        read, read_by = (found, "a kernel that only reads") if found else _by_an_op(bench, copy)
     else:
         device, read, copy = _host_rates(bench.num_threads)
+        read_by = "NumPy"
     sizes = _PRODUCTS[bench.backend.name]
     flops = max(2 * size**3 / bench.time_product(size) for size in sizes)
     return DeviceLimits(
-        device=device, read_bytes_per_s=read, copy_bytes_per_s=copy, flops_per_s=flops
+        device=device,
+        read_bytes_per_s=read,
+        read_by=read_by,
+        copy_bytes_per_s=copy,
+        flops_per_s=flops,
     )
+
+
+def _by_an_op(bench: DecoderBench, copy_rate: float) -> tuple[float, str]:
+    """The read rate of the op that reads most and writes least; a copy's is a lower bound."""
+    rate = bench.read_rate()
+    if rate > copy_rate:
+        return rate, "argmax, as NVRTC is missing"
+    return copy_rate, "a copy, as NVRTC is missing"
 
 
 def _host_rates(num_threads: int | None) -> tuple[str, float, float]:
