@@ -201,7 +201,9 @@ def test_a_damaged_cubin_is_built_again(
     with caplog.at_level(logging.WARNING):
         KernelLibrary(cuda.device.arch, KernelCache(tmp_path)).get(spec)
     assert f"{cubin.name}: is damaged" in caplog.text
-    assert len(cubin.read_bytes()) > 1000
+    # It may have another name: compilers of two versions do not write the same bytes.
+    _, code = KernelCache(tmp_path).load(spec, cuda.device.arch)
+    assert len(code) > 1000
 
 
 def _copy_one(cache: object, spec: object, arch: int, folder: Path) -> None:

@@ -1,10 +1,11 @@
 """Steps that launch every kernel once or a few times on small inputs: what sanitizers watch.
 
-`sanitize_steps.py [--small] [--rows N ...]` serves a decoder of Qwen3-4B's widths and a tiny
+`sanitize_steps.py [--small] [--rows N ...] [--plant]` serves a decoder of Qwen3-4B's widths and a tiny
 float32 one with prompts and options that take every way through the engine, then fails if a kernel
 of those decoders was never launched. Run it by itself or under `compute-sanitizer`; the shell
 script beside it does the latter. `--small` narrows the first decoder and records no steps, for
-tools that take seconds for what takes microseconds.
+tools that take seconds for what takes microseconds. `--plant` only writes past an allocation, to
+see whether a tool notices.
 """
 
 from __future__ import annotations
@@ -20,10 +21,12 @@ from typing import TYPE_CHECKING
 from pegainfer_qwen3.config import plan_qwen3
 from pegainfer_qwen3.engine import launch
 
+from pegainfer_core.backend.cuda import CudaBackend
 from pegainfer_core.backend.cuda.kernel import Kernel
 from pegainfer_core.backend.cuda.library import KernelLibrary
 from pegainfer_core.contract import CoreOptions, Finished, LaunchContext, SamplingParams
 from pegainfer_core.engine import EngineClient
+from pegainfer_core.kernels import catalog
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -84,6 +87,9 @@ SAMPLED = (
     SamplingParams(temperature=0.8, seed=7, logprobs=3, prompt_logprobs=2, max_tokens=NUM_TOKENS),
 )
 
+#: Launched by the tests of single ops, and by no step.
+OF_SINGLE_OPS = {"add_rows", "argmax_parts", "argmax_rows", "silu_mul"}
+
 _launched: set[str] = set()
 _prepared: set[str] = set()
 
@@ -92,16 +98,31 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--small", action="store_true")
     parser.add_argument("--rows", type=int, nargs="*", default=ROWS)
+    parser.add_argument("--plant", action="store_true")
     options = parser.parse_args()
+    if options.plant:
+        _write_past_the_end()
+        return 0
     _watch_launches()
     for name, config in (("bfloat16", NARROW if options.small else WIDE), ("float32", TINY)):
         num_tokens = asyncio.run(_serve(config, options.rows, record=not options.small))
         print(f"{name}: {num_tokens} tokens", flush=True)
     print(f"{len(_launched)} kernels launched: {', '.join(sorted(_launched))}")
-    never = sorted(_prepared - _launched)
+    never = sorted(_prepared - _launched - OF_SINGLE_OPS)
     if never:
         print(f"never launched: {', '.join(never)}")
     return 1 if never else 0
+
+
+def _write_past_the_end() -> None:
+    """Fill more than was allocated: into memory of the same page, which no device notices."""
+    backend = CudaBackend()
+    memory = backend.device.allocate(512)
+    table = backend.device.allocate(2 << 16)
+    backend.device.fill(table.address, 0, table.num_bytes)
+    kernel = backend.library.get(catalog.fill_quantiles("bf16"))
+    kernel.launch(backend.device.stream, (1, 1), memory.address, table.address, 1, 1024)
+    backend.device.synchronize()
 
 
 def _watch_launches() -> None:
