@@ -40,6 +40,24 @@ def test_defaults_and_a_positional() -> None:
     assert parse("--source", "here") == parse("--source=here") == parse("here")
 
 
+class Files(msgspec.Struct, frozen=True, kw_only=True):
+    first: Annotated[str, Meta(extra={"positional": True})]
+    others: Annotated[list[str], Meta(extra={"positional": True})] = []
+
+
+@pytest.mark.parametrize(
+    ("argv", "others"),
+    [("a", []), ("a b c", ["b", "c"]), ("a b --others c d", ["c", "b", "d"])],
+)
+def test_a_positional_list_takes_every_word_that_is_left(argv: str, others: list[str]) -> None:
+    flags = flags_of(Files)
+    parser = Parser("prog", "")
+    parser.add_flags("flags", flags)
+    values, words = parser.parse(argv.split())
+    place_words(flags, values, words)
+    assert build(Files, values) == Files(first="a", others=others)
+
+
 def test_every_kind_of_value() -> None:
     options = parse(
         *"here --count 4 --limit=5 --share 0.25 --mode fast --page 32".split(),

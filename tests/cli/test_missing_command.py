@@ -65,3 +65,16 @@ def test_with_a_server_that_failed(site: PluginSite) -> None:
     host.load_plugins([p for p in found if p[0].entry_point == "site_server"])
     text = message(host, "serve")
     assert "No module named 'litestar_is_broken'" in text and "install" not in text
+
+
+@pytest.mark.parametrize("words", [["bench"], ["bench", "--help"], ["bench", "sevre"]])
+def test_half_of_a_name_lists_what_may_follow(bare_host: PluginHost, words: list[str]) -> None:
+    expected = "needs one of kernels, latency, plot, serve, startup, throughput behind it"
+    assert message(bare_host, *words) == f"pegainfer bench {expected}"
+
+
+def test_without_the_benchmarks(bare_host: PluginHost) -> None:
+    known = package_for_command("bench serve")
+    assert known is not None
+    text = message(bare_host, "bench", "serve", "--port", "80")
+    assert text.endswith(f"needs pegainfer-bench; install: {install_command(known)}")
