@@ -31,6 +31,8 @@ _BLOCK: Final = 1024
 _WARPS: Final = 4
 _SUMS_BLOCK: Final = 512
 _RULES_BLOCK: Final = 1024
+_LISTING_BLOCK: Final = 2048
+_FEW_GROUPS: Final = 256
 _DRAW_BLOCK: Final = 2048
 _SHORT_LIST: Final = 1024
 _ENTRIES: Final = 128
@@ -84,14 +86,21 @@ def choice_best() -> KernelSpec:
     )
 
 
-def choice_bounds() -> KernelSpec:
-    """What is known of whole rows after their peaks."""
+def choice_bounds(vocab_size: int, num_ids: int) -> KernelSpec:
+    """What is known of whole rows after their peaks, and short lists for top_k."""
+    parts = ("*fp32", "*i32", *("*fp32",) * 2)
+    rows = ("*fp32", "*i32", *("*fp32",) * 2, "*i32")
+    lists = ("*i64", "*i32", "*fp32")
     return _exact(
         "bounds",
-        ("*i32", "*fp32", "*i32", *("*fp32",) * 3, "*i32", *("*fp32",) * 2, "*i32", "i32"),
+        ("*fp32", "*i32", *parts, *rows, *lists, *_sizes(vocab_size, num_ids), "i32"),
         num_warps=8,
         PARTS=CHOICE_PARTS,
         LANES=CHOICE_LANES,
+        BLOCK=_LISTING_BLOCK,
+        FEW=_FEW_GROUPS,
+        LIST=CHOICE_LIST,
+        ALIGNED=_aligned(vocab_size),
     )
 
 
@@ -228,7 +237,7 @@ def choice_specs(vocab_size: int, num_ids: int) -> list[KernelSpec]:
     return [
         choice_peaks(vocab_size, num_ids),
         choice_best(),
-        choice_bounds(),
+        choice_bounds(vocab_size, num_ids),
         choice_sums(vocab_size, num_ids, fine=False),
         choice_sums(vocab_size, num_ids, fine=True),
         choice_collect(vocab_size, num_ids),

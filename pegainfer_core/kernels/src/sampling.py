@@ -187,10 +187,16 @@ def _choose(words, row, token, chosen, next_ids):
 
 @triton.jit
 def bounds(
-    words, part_peaks, part_ids, part_lows, maxima, row_peaks, row_ids, row_lows, row_bounds,
-    row_counts, num_parts, PARTS: tl.constexpr, LANES: tl.constexpr, WORDS: tl.constexpr,
+    logits, words, part_peaks, part_ids, part_lows, maxima, row_peaks, row_ids, row_lows,
+    row_bounds, row_counts, hits, list_ids, list_values, vocab, num_ids, part_width, num_parts,
+    PARTS: tl.constexpr, LANES: tl.constexpr, BLOCK: tl.constexpr, FEW: tl.constexpr,
+    LIST: tl.constexpr, WORDS: tl.constexpr, ALIGNED: tl.constexpr,
 ):  # fmt: skip
-    """What a row's later programs must know of all of it; grid (rows,)."""
+    """What a row's later programs must know of all of it; grid (rows,).
+
+    Where the bound is reached in a few groups, they are listed here and now: the bound that is
+    left for `collect` is infinite then.
+    """
     row = tl.program_id(0)
     words += row * WORDS
     peak, index = _best_part(part_peaks, part_ids, row, num_parts, PARTS)
@@ -199,7 +205,8 @@ def bounds(
     tl.store(row_peaks + row, peak)
     tl.store(row_ids + row, index)
     tl.store(row_lows + row, tl.min(lows, axis=0))
-    tl.store(row_counts + row, 0)
+    num_listed = tl.full([], 0, tl.int32)
+    left = tl.full([], _NEGATIVE, tl.float32)
     top_k = tl.load(words + _TOP_K)
     bound = tl.full([], _KEY_NEGATIVE, tl.int64)
     if (top_k > 0) & (top_k <= num_parts * LANES) & (peak > _NEGATIVE):
@@ -217,9 +224,48 @@ def bounds(
             reached = tl.where(enough, count, reached)
             bound = tl.where(enough, middle, bound)
             beyond = tl.where(enough, beyond, middle)
-    key = bound.to(tl.int32)
-    bits = key ^ ((key >> 31) & 0x7FFFFFFF)
-    tl.store(row_bounds + row, bits.to(tl.float32, bitcast=True))
+        key = bound.to(tl.int32)
+        bits = key ^ ((key >> 31) & 0x7FFFFFFF)
+        left = bits.to(tl.float32, bitcast=True)
+        hit = mask & (keys >= key)
+        num_hits = tl.sum(hit.to(tl.int32), axis=0)
+        if num_hits <= FEW:
+            hits += row.to(tl.int64) * num_parts * LANES
+            place = tl.cumsum(hit.to(tl.int32), axis=0) - 1
+            tl.store(hits + place, group.to(tl.int64), mask=hit)
+            tl.debug_barrier()
+            base = _source(logits, words, row, vocab, ALIGNED)
+            num_listed = _list_groups(
+                base, hits, num_hits, left, list_ids + row.to(tl.int64) * LIST,
+                list_values + row.to(tl.int64) * LIST, num_ids, part_width, LANES, BLOCK, LIST,
+            )  # fmt: skip
+            left = tl.full([], float("inf"), tl.float32)
+    tl.store(row_counts + row, num_listed)
+    tl.store(row_bounds + row, left)
+
+
+@triton.jit
+def _list_groups(
+    base, hits, num_hits, bound, list_ids, list_values, num_ids, part_width, LANES: tl.constexpr,
+    BLOCK: tl.constexpr, LIST: tl.constexpr,
+):  # fmt: skip
+    """List the tokens of some groups that reach the bound; how many there are."""
+    depth = part_width // LANES
+    num_listed = tl.full([], 0, tl.int32)
+    for first in range(0, num_hits * depth, BLOCK):
+        member = first + tl.arange(0, BLOCK)
+        mask = member < num_hits * depth
+        group = tl.load(hits + member // depth, mask=mask, other=0).to(tl.int32)
+        columns = group // LANES * part_width + member % depth * LANES + group % LANES
+        mask = mask & (columns < num_ids)
+        values = _load(base, columns, mask)
+        listed = mask & (values >= bound)
+        entry = num_listed + tl.cumsum(listed.to(tl.int32), axis=0) - 1
+        fits = listed & (entry < LIST)
+        tl.store(list_ids + entry, columns, mask=fits)
+        tl.store(list_values + entry, values, mask=fits)
+        num_listed += tl.sum(listed.to(tl.int32), axis=0)
+    return num_listed
 
 
 @triton.jit

@@ -136,9 +136,9 @@ class CudaChoice:
         at, parts, ids = self._scratch, (num_rows, self._num_parts), self._ids
         sizes = (*ids, self._part_width, self._num_parts)
         self._launch(
-            catalog.choice_bounds(), (num_rows, 1), words, at.part_peaks, at.part_ids,
-            at.part_lows, at.maxima, at.row_peaks, at.row_ids, at.row_lows, at.row_bounds,
-            at.row_counts, self._num_parts,
+            catalog.choice_bounds(*ids), (num_rows, 1), logits, words, at.part_peaks,
+            at.part_ids, at.part_lows, at.maxima, at.row_peaks, at.row_ids, at.row_lows,
+            at.row_bounds, at.row_counts, at.groups, at.list_ids, at.list_values, *sizes,
         )  # fmt: skip
         for fine, out in ((False, at.coarse), (True, at.fine)):
             self._launch(
