@@ -5,9 +5,12 @@ The one place that knows block sizes. Device code and builders take their specs 
 
 from pegainfer_core.kernels.catalog.attention import (
     DECODE_BLOCK,
+    PREFILL_TILE,
     attend_items,
+    attend_tiles,
     combine_items,
     decode_attention,
+    prefill_parts,
     prepare_heads,
 )
 from pegainfer_core.kernels.catalog.choice import (
@@ -39,16 +42,6 @@ from pegainfer_core.kernels.catalog.choice import (
 )
 from pegainfer_core.kernels.catalog.decoder import decoder_specs
 from pegainfer_core.kernels.catalog.embedding import embed_tokens
-from pegainfer_core.kernels.catalog.prefill import (
-    PREFILL_BLOCK,
-    PREFILL_ITEM_INTS,
-    PREFILL_ROWS,
-    attend_tiles,
-    attend_tiles_wgmma,
-    prefill_parts,
-    prefill_tile,
-    takes_wgmma,
-)
 from pegainfer_core.kernels.catalog.products import GEMV_BLOCK, GEMV_ROWS, gemv, takes_gemv
 from pegainfer_core.kernels.catalog.rows import (
     SMALL_BLOCK,
@@ -59,7 +52,6 @@ from pegainfer_core.kernels.catalog.rows import (
 )
 from pegainfer_core.kernels.catalog.seeded import SEEDED_BLOCK, fill_quantiles
 from pegainfer_core.kernels.catalog.sizes import OVERLAP_ARCH, DecoderSizes, ElementType
-from pegainfer_core.kernels.catalog.skinny import SKINNY_ROWS, skinny, skinny_rows, takes_skinny
 
 __all__ = [
     "ARGMAX_BLOCK",
@@ -75,13 +67,10 @@ __all__ = [
     "GEMV_BLOCK",
     "GEMV_ROWS",
     "OVERLAP_ARCH",
-    "PREFILL_BLOCK",
-    "PREFILL_ITEM_INTS",
-    "PREFILL_ROWS",
+    "PREFILL_TILE",
     "REPORT_TOP",
     "REPORT_WORDS",
     "SEEDED_BLOCK",
-    "SKINNY_ROWS",
     "SMALL_BLOCK",
     "DecoderSizes",
     "ElementType",
@@ -91,7 +80,6 @@ __all__ = [
     "argmax_rows",
     "attend_items",
     "attend_tiles",
-    "attend_tiles_wgmma",
     "choice_best",
     "choice_bounds",
     "choice_collect",
@@ -108,16 +96,11 @@ __all__ = [
     "gemv",
     "part_width",
     "prefill_parts",
-    "prefill_tile",
     "prepare_heads",
     "report_logprobs",
     "rms_norm",
     "score_parts",
     "silu_mul",
-    "skinny",
-    "skinny_rows",
     "take_rows",
     "takes_gemv",
-    "takes_skinny",
-    "takes_wgmma",
 ]
