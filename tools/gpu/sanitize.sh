@@ -1,15 +1,19 @@
 #!/bin/sh
-# Runs the kernels under compute-sanitizer: sanitize.sh [memcheck|ops|racecheck|synccheck|initcheck ...]
+# Runs the kernels under compute-sanitizer: sanitize.sh [WHAT ...], WHAT being memcheck, ops,
+# racecheck, synccheck or initcheck; all of them without arguments.
 #
-# Without arguments: all of them. `memcheck` watches steps of the engine, `ops` the tests of single
-# ops, on their smaller sizes. Start it from the repository's root with the Python that has the CUDA
+# `memcheck` watches steps of the engine, `ops` the tests of single ops on their smaller sizes (OPS
+# names other test files). Start it from the repository's root with the Python that has the CUDA
 # extra; PYTHON names another, LIMIT_S the seconds that one of them may take. Exits with 1 when a
 # tool complains. Kernels should be in the cache already: a compiler under a sanitizer is slow.
 set -u
 PYTHON=${PYTHON:-python3}
 LIMIT_S=${LIMIT_S:-150}
 PATH=$PATH:/usr/local/cuda/bin
-command -v compute-sanitizer >/dev/null || { echo "compute-sanitizer is not installed" >&2; exit 2; }
+command -v compute-sanitizer >/dev/null || {
+	echo "compute-sanitizer is not installed" >&2
+	exit 2
+}
 status=0
 
 # API errors are not reported: libraries ask for features this way and handle the refusal.
@@ -35,7 +39,7 @@ for tool in ${*:-memcheck ops racecheck synccheck initcheck}; do
 	case $tool in
 	memcheck) watch memcheck tools/gpu/sanitize_steps.py ;;
 	ops)
-		watch memcheck -m pytest -q -m gpu -p no:cacheprovider tests/gpu/test_ops.py \
+		watch memcheck -m pytest -q -m gpu -p no:cacheprovider ${OPS:-tests/gpu/test_ops.py} \
 			-k 'not 151936 and not 9728 and not 4096 and not MOST and not MANY'
 		;;
 	racecheck) watch racecheck tools/gpu/sanitize_steps.py --small --rows 3 ;;
