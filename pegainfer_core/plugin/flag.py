@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
@@ -54,10 +55,16 @@ def flags_of(options: type[msgspec.Struct]) -> list[Flag]:
     Raises:
         TypeError: A field's type has no spelling on a command line.
     """
+    return list(_flags_of(options))
+
+
+@cache
+def _flags_of(options: type[msgspec.Struct]) -> tuple[Flag, ...]:
+    """Once for each Struct: inspecting one takes milliseconds, and a launch asks several times."""
     info = inspect.type_info(options)
     assert isinstance(info, inspect.StructType)
     annotations = {field.name: field.type for field in msgspec.structs.fields(options)}
-    return [_flag(options, field, annotations[field.name]) for field in info.fields]
+    return tuple(_flag(options, field, annotations[field.name]) for field in info.fields)
 
 
 def _flag(options: type[msgspec.Struct], field: inspect.Field, annotation: object) -> Flag:
