@@ -12,6 +12,7 @@ from pegainfer_core.kernels import (
     DecoderSizes,
     KernelCache,
     build_kernels,
+    catalog,
     decoder_specs,
     parse_arch,
 )
@@ -31,6 +32,7 @@ _RELEASED: Final = (
 """Hidden and intermediate width, query and key/value heads of Qwen3 0.6B to 32B."""
 
 _HEAD_DIM: Final = 128
+_VOCAB_SIZE: Final = 151936
 _PAGE_TOKENS: Final = (16, 32, 64)
 
 
@@ -58,7 +60,7 @@ def build(options: KernelsBuildOptions) -> int:
 
 def released_specs(arch: Arch) -> list[KernelSpec]:
     """Kernels of every released size and page size, each once."""
-    found: dict[KernelSpec, None] = {}
+    found = dict.fromkeys(catalog.choice_specs(_VOCAB_SIZE, _VOCAB_SIZE))
     for hidden, intermediate, num_heads, num_kv_heads in _RELEASED:
         for page_tokens in _PAGE_TOKENS:
             sizes = DecoderSizes(
