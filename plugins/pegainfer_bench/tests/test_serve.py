@@ -93,6 +93,12 @@ def test_failures_and_short_answers_are_reported(bench: Bench, server: ScriptedS
     assert "2 requests got fewer tokens than asked for; the first of them 1 of 3" in done.out
 
 
+def test_ids_beyond_the_vocabulary_get_a_hint(bench: Bench, echo_url: str) -> None:
+    done = bench("serve", "--base-url", echo_url, *SMALL)
+    assert done.code == 1 and "failed (1): HTTP 400: token id" in done.out
+    assert "--random-vocab-high N keeps random ids inside" in done.err
+
+
 def test_a_sweep_and_its_plot(bench: Bench, server: ScriptedServer, tmp_path: Path) -> None:
     plot, result = tmp_path / "sweep.png", tmp_path / "sweep.json"
     done = bench(
@@ -204,6 +210,7 @@ BAD_FLAGS = {
     "--sweep-rate 0": "'0' is not a number above 0",
     "--sweep-rate 1 --sweep-concurrency 1": "not both",
     "--num-prompts-factor 2": "--num-prompts-factor needs --sweep-concurrency",
+    "--plot out.png": "--plot needs a load to draw over: --max-concurrency, --request-rate or",
     "--plot out.pdf": "--plot out.pdf: the file must end in .png",
     "--plot /nowhere/out.png": "--plot /nowhere/out.png: there is no folder /nowhere",
     "--save-result --result-dir /nowhere": "--result-dir /nowhere is no folder",

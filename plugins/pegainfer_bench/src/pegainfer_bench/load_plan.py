@@ -28,6 +28,11 @@ class LoadLevel(NamedTuple):
     max_concurrency: int | None
 
     @property
+    def is_unlimited(self) -> bool:
+        """Whether all requests are sent at once."""
+        return self.max_concurrency is None and math.isinf(self.request_rate)
+
+    @property
     def name(self) -> str:
         """For file names and headings."""
         parts = []

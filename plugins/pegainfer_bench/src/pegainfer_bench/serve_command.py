@@ -89,6 +89,10 @@ class ServeBench:
             raise CommandFault(f"--endpoint {options.endpoint}: expected a path such as /v1/...")
         if options.plot is not None:
             check_plotting("--plot", options.plot)
+            if self._levels[0].is_unlimited:
+                raise CommandFault(
+                    "--plot needs a load to draw over: --max-concurrency, --request-rate or a sweep"
+                )
         self._result_path = _result_path(options)
         self._tokenizer = _tokenizer(options)
         self._dataset = _dataset(options, self._tokenizer)
@@ -118,6 +122,12 @@ class ServeBench:
         finally:
             client.close()
         self._keep(reports)
+        if any("vocabulary" in error for report in reports for error, _ in report.errors):
+            print(
+                "pegainfer: --tokenizer DIR or --random-vocab-high N keeps random ids inside the "
+                "model's vocabulary",
+                file=sys.stderr,
+            )
         return SOME_FAILED if any(report.num_failed for report in reports) else ALL_ANSWERED
 
     def _draw(self, level: LoadLevel, seed: int) -> tuple[list[BenchRequest], random.Random]:
