@@ -6,14 +6,20 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pegainfer_core.backend.cuda.work_items import decode_items, prefill_tiles
+from pegainfer_core.backend.cuda.work_items import (
+    PrefillLimits,
+    decode_items,
+    max_prefill_items,
+    prefill_items,
+)
 
 COUNTS = st.lists(st.integers(1, 50_000), min_size=1, max_size=64)
 
 
 @given(contexts=COUNTS, target=st.integers(1, 600), block=st.sampled_from([16, 64]))
 def test_parts_cover_every_context_once(contexts: list[int], target: int, block: int) -> None:
-    made = decode_items(np.array(contexts, np.int32), target, block)
+    tables = np.arange(len(contexts), dtype=np.int32) * 7
+    made = decode_items(np.array(contexts, np.int32), tables, target, block)
     assert len(made.items) <= len(contexts) + target
     assert made.row_items[-1] == len(made.items)
     for row, context in enumerate(contexts):
@@ -23,13 +29,61 @@ def test_parts_cover_every_context_once(contexts: list[int], target: int, block:
         assert (parts[1:, 1] == parts[:-1, 2]).all()
         assert (parts[:, 2] > parts[:, 1]).all()
         assert not (parts[:, 1] % block).any()
+        assert (parts[:, 3:7] == [tables[row], made.row_items[row], len(parts), context - 1]).all()
 
 
-@given(counts=COUNTS, first_row=st.integers(0, 9))
-def test_tiles_cover_every_query_once(counts: list[int], first_row: int) -> None:
-    tiles = prefill_tiles(np.array(counts, np.int32), first_row, 128)
-    expected = {
-        (first_row + row, first) for row, n in enumerate(counts) for first in range(0, n, 128)
-    }
-    assert len(tiles) == len(expected)
-    assert {(int(row), int(first)) for row, first in tiles} == expected
+@st.composite
+def prefilling(draw: st.DrawFn) -> list[tuple[int, int]]:
+    """(query tokens, tokens before them) of rows."""
+    return draw(
+        st.lists(st.tuples(st.integers(1, 3000), st.integers(0, 40_000)), min_size=1, max_size=24)
+    )
+
+
+@given(
+    rows=prefilling(),
+    tile=st.sampled_from([16, 25, 32, 128]),
+    target=st.integers(1, 132),
+    first=st.integers(0, 9),
+)
+def test_pieces_cover_what_every_query_sees(
+    rows: list[tuple[int, int]], tile: int, target: int, first: int
+) -> None:
+    limits = PrefillLimits(tile=tile, block=128, target=target)
+    counts = np.array([count for count, _ in rows], np.int32)
+    before = np.array([context for _, context in rows], np.int32)
+    starts = np.concatenate([[0], np.cumsum(counts)]).astype(np.int32) + np.int32(first)
+    tables = np.cumsum(-(-(before + counts) // 16)).astype(np.int32)
+    items = prefill_items(starts, before + counts, tables, limits)
+    assert len(items) <= max_prefill_items(len(rows), int(counts.sum()), limits)
+    assert (np.diff(items[:, 4] - items[:, 3]) <= 0).all()
+    pieces: dict[int, list[list[int]]] = {}
+    for item in items.tolist():
+        pieces.setdefault(item[0], []).append(item)
+    slots: set[int] = set()
+    for row, (count, context) in enumerate(rows):
+        for done in range(0, count, tile):
+            parts = sorted(pieces.pop(int(starts[row]) + done), key=lambda item: item[7] & 0xFFFF)
+            taken = min(tile, count - done)
+            keys = 0
+            for number, item in enumerate(parts):
+                assert item[1:3] == [taken, context + done]
+                assert item[3] == keys and item[4] > keys and keys % limits.block == 0
+                assert item[5] == tables[row]
+                assert item[7] == number | len(parts) << 16
+                keys = item[4]
+            assert keys == context + done + taken
+            if len(parts) > 1:
+                mine = {parts[0][6] + number for number in range(len(parts))}
+                assert not mine & slots
+                slots |= mine
+    assert not pieces
+    assert not slots or max(slots) < target
+
+
+def test_a_short_prompt_behind_a_long_context_keeps_the_device_busy() -> None:
+    limits = PrefillLimits(tile=32, block=128, target=16)
+    items = prefill_items(
+        np.array([0, 16], np.int32), np.array([16_384], np.int32), np.array([0], np.int32), limits
+    )
+    assert len(items) == 16

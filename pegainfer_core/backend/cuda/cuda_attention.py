@@ -6,7 +6,9 @@ import math
 from typing import TYPE_CHECKING
 
 from pegainfer_core.backend.cuda.arrays import address, element
-from pegainfer_core.backend.cuda.pages import layer_address, page_values
+from pegainfer_core.backend.cuda.pages import layer_address, page_boxes, page_values
+from pegainfer_core.backend.cuda.prefill_attention import PrefillAttention
+from pegainfer_core.backend.cuda.tensor_maps import TensorMaps
 from pegainfer_core.backend.dtype import DType
 from pegainfer_core.kernels import catalog
 
@@ -39,12 +41,24 @@ class CudaAttention:
         self._device = device
         self._library = library
         self._overlaps = device.arch >= catalog.OVERLAP_ARCH
+        self._maps = TensorMaps(device)
+        self._prefill = PrefillAttention(device, library, self._maps)
         self._counters = device.allocate(_COUNTER_BYTES)
         device.fill(self._counters.address, 0, _COUNTER_BYTES)
 
     def defers_heads(self, batch: CudaBatch) -> bool:
         """Whether `attend` does the head norms, RoPE and KV write of this step on its way."""
         return not batch.num_tiles and batch.num_rows <= _MAX_FUSED_ROWS
+
+    def takes_pages(self, shape: AttentionShape, kv: KvPool, dtype: DType) -> bool:
+        """Whether decoding rows attend by bulk copies of their pages."""
+        return catalog.takes_decode_pages(
+            element(dtype),
+            shape.head_dim,
+            kv.layout.page_tokens,
+            shape.num_heads // shape.num_kv_heads,
+            self._device.arch,
+        )
 
     def attend(
         self,
@@ -57,14 +71,54 @@ class CudaAttention:
         workspace: Workspace,
     ) -> None:
         """See `Ops.paged_attention`."""
-        if batch.deferred is not None:
-            self._attend_step(batch, batch.deferred, qkv, shape, kv, layer, attended, workspace)
-            batch.deferred = None
-            return
-        if batch.num_rows:
+        # Laid out even if the first steps only decode.
+        self._prefill.lay_out(batch, shape, workspace)
+        heads, batch.deferred = batch.deferred, None
+        if heads is not None and heads.layer != layer:
+            raise ValueError(f"layer {layer} attends before the heads of {heads.layer} are used")
+        if batch.num_rows and self.takes_pages(shape, kv, qkv.dtype):
+            self._attend_pages(batch, heads, qkv, shape, kv, layer, attended, workspace)
+        elif heads is not None:
+            self._attend_step(batch, heads, qkv, shape, kv, layer, attended, workspace)
+        elif batch.num_rows:
             self._attend_decoding(batch, qkv, shape, kv, layer, attended, workspace)
         if batch.num_tiles:
-            self._attend_prefilling(batch, qkv, shape, kv, layer, attended)
+            self._prefill.attend(batch, qkv, shape, kv, layer, attended, workspace)
+
+    def _attend_pages(
+        self,
+        batch: CudaBatch,
+        heads: DeferredHeads | None,
+        qkv: Tensor,
+        shape: AttentionShape,
+        kv: KvPool,
+        layer: int,
+        attended: Tensor,
+        workspace: Workspace,
+    ) -> None:
+        """Decoding rows, with what was deferred, in one launch."""
+        partial, stats = _part_buffers(batch, shape, workspace)
+        norm = cos = sin = 0
+        half = shape.head_dim // 2
+        if heads is not None:
+            norm, half = address(heads.norm), heads.rope.cos.width
+            cos, sin = address(heads.rope.cos), address(heads.rope.sin)
+        spec = catalog.decode_pages(
+            shape.head_dim,
+            half,
+            kv.layout.page_tokens,
+            shape.num_heads // shape.num_kv_heads,
+            fused=heads is not None,
+        )
+        self._library.get(spec).launch(
+            self._device.stream, (batch.max_items, shape.num_kv_heads),
+            address(qkv), norm, cos, sin,
+            self._maps.address(page_boxes(kv, catalog.DECODE_PAGE_KEYS)),
+            layer_address(kv, layer), batch.items, batch.num_items, batch.pages,
+            address(partial), address(stats), self._counters.address, address(attended),
+            qkv.width, page_values(kv), shape.num_kv_heads, layer, shape.scale * _LOG2_E,
+            shape.norm_eps,
+        )  # fmt: skip
 
     def _attend_step(
         self,
@@ -78,8 +132,6 @@ class CudaAttention:
         workspace: Workspace,
     ) -> None:
         """Head norms, RoPE, KV write and attention of decoding rows in one launch."""
-        if heads.layer != layer:
-            raise ValueError(f"layer {layer} attends before the heads of {heads.layer} are used")
         kind, group = element(qkv.dtype), shape.num_heads // shape.num_kv_heads
         partial, stats = _part_buffers(batch, shape, workspace)
         spec = catalog.decode_attention(
@@ -125,25 +177,6 @@ class CudaAttention:
             self._device.stream,
             (batch.num_rows, shape.num_heads), address(partial), address(stats), batch.row_items,
             address(attended), shape.num_heads,
-        )  # fmt: skip
-
-    def _attend_prefilling(
-        self,
-        batch: CudaBatch,
-        qkv: Tensor,
-        shape: AttentionShape,
-        kv: KvPool,
-        layer: int,
-        attended: Tensor,
-    ) -> None:
-        spec = catalog.attend_tiles(element(qkv.dtype), shape.head_dim, kv.layout.page_tokens)
-        self._library.get(spec).launch(
-            self._device.stream,
-            (batch.num_tiles * catalog.prefill_parts(element(qkv.dtype)), shape.num_heads),
-            address(qkv), layer_address(kv, layer),
-            batch.tiles, batch.row_starts, batch.context_lens, batch.page_starts, batch.pages,
-            address(attended), qkv.width, page_values(kv), shape.num_kv_heads,
-            shape.num_heads // shape.num_kv_heads, shape.scale * _LOG2_E,
         )  # fmt: skip
 
 

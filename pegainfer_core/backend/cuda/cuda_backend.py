@@ -27,6 +27,7 @@ from pegainfer_core.backend.cuda.parameters import ParameterReader
 from pegainfer_core.backend.cuda.products import Products
 from pegainfer_core.backend.cuda.sampling import CudaChoice
 from pegainfer_core.backend.cuda.tuned_products import TunedProducts, decoder_products
+from pegainfer_core.backend.cuda.work_items import PrefillLimits
 from pegainfer_core.backend.dtype import DType
 from pegainfer_core.backend.kv_pool import KvPool
 from pegainfer_core.kernels import DecoderSizes, catalog, decoder_specs
@@ -60,7 +61,8 @@ class CudaBackend(Backend):
 
     Args:
         ordinal: Which GPU.
-        num_kv_heads: Of the model; decides into how many parts decode attention is cut.
+        num_kv_heads: Of the model; decides into how many parts attention is cut.
+        group: Query heads a key head, at most; decides how many query tokens share a tile.
         record: Whether decode steps are recorded as graphs and replayed.
         cache: Where kernels are kept.
     """
@@ -72,6 +74,7 @@ class CudaBackend(Backend):
         ordinal: int = 0,
         *,
         num_kv_heads: int = 8,
+        group: int = 8,
         record: bool = True,
         cache: KernelCache | None = None,
     ) -> None:
@@ -82,6 +85,7 @@ class CudaBackend(Backend):
         self.products = Products(self.device, _tuned_products(self.device, self.library))
         self.ops = CudaOps(self.device, self.library, self.products)
         self._num_kv_heads = num_kv_heads
+        self._group = group
         self._record = record
         self._records_more = record
         self._uploads: WeakKeyDictionary[StepMetadata, MetadataUpload] = WeakKeyDictionary()
@@ -186,6 +190,7 @@ class CudaBackend(Backend):
     ) -> None:
         """Build and load the kernels of a decoder."""
         self._num_kv_heads = shape.num_kv_heads
+        self._group = shape.num_heads // shape.num_kv_heads
         sizes = DecoderSizes(
             element=element(layout.dtype),
             hidden=hidden,
@@ -254,7 +259,11 @@ class CudaBackend(Backend):
         return AttentionLimits(
             target_items=max(ctas // self._num_kv_heads, 1),
             item_block=catalog.DECODE_BLOCK,
-            tile=catalog.PREFILL_TILE,
+            prefill=PrefillLimits(
+                tile=catalog.prefill_tile(self._group),
+                block=catalog.PREFILL_BLOCK,
+                target=max(self.device.num_multiprocessors // self._num_kv_heads, 1),
+            ),
         )
 
 

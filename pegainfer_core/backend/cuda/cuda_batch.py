@@ -8,8 +8,13 @@ import numpy as np
 
 from pegainfer_core.backend.batch import Batch
 from pegainfer_core.backend.cuda.device import Event, PinnedMemory, host_address
-from pegainfer_core.backend.cuda.work_items import decode_items, prefill_tiles
-from pegainfer_core.kernels.catalog import CHOICE_WORDS
+from pegainfer_core.backend.cuda.work_items import (
+    PrefillLimits,
+    decode_items,
+    max_prefill_items,
+    prefill_items,
+)
+from pegainfer_core.kernels.catalog import CHOICE_WORDS, DECODE_ITEM_INTS, PREFILL_ITEM_INTS
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -33,12 +38,12 @@ class AttentionLimits(NamedTuple):
     Attributes:
         target_items: Parts of contexts that keep the device busy.
         item_block: Positions that parts are multiples of.
-        tile: Query tokens in a prefill tile.
+        prefill: How prefilling rows are cut.
     """
 
     target_items: int
     item_block: int
-    tile: int
+    prefill: PrefillLimits
 
 
 class DeferredHeads(NamedTuple):
@@ -55,7 +60,8 @@ class CudaBatch(Batch):
     Attributes:
         num_rows: Decoding rows, padding included.
         max_items: Grid of the decode attention: at least as many as there are items.
-        num_tiles: Prefill tiles.
+        num_tiles: Pieces of prefill attention, which are at `tiles`; their number is at
+            `num_prefill_items` too.
         recordable: Whether the step has the shape of its padded size and nothing else.
         next_ids: Where the token that was chosen last for each slot lies, 0 where nobody knows.
         deferred: Set between the two ops of a layer's attention, if heads were left as they are.
@@ -87,6 +93,7 @@ class CudaBatch(Batch):
         self.choice_words = at["choice_words"]
         self.pages = at["pages"]
         self.num_items = at["num_items"]
+        self.num_prefill_items = at["num_items"] + 4
         self.row_items = at["row_items"]
         self.items = at["items"]
         self.tiles = at["tiles"]
@@ -111,10 +118,11 @@ class MetadataUpload:
         self._device = device
         max_rows, max_tokens = len(metadata.context_lens), len(metadata.token_ids)
         sizes = {
+            # In this order items are aligned to sixteen bytes.
             "num_items": 4,
+            "items": DECODE_ITEM_INTS * (max_rows + limits.target_items),
+            "tiles": PREFILL_ITEM_INTS * max_prefill_items(max_rows, max_tokens, limits.prefill),
             "row_items": max_rows + 1,
-            "items": 3 * (max_rows + limits.target_items),
-            "tiles": 2 * (max_rows + -(-max_tokens // limits.tile)),
         }
         self._front = sum(sizes.values())
         size = self._front + metadata.packed.size
@@ -172,7 +180,8 @@ class MetadataUpload:
             return
         limits = self.limits
         contexts = metadata.context_lens[:num_decode]
-        made = decode_items(contexts, limits.target_items, limits.item_block)
+        tables = metadata.page_starts[:num_decode]
+        made = decode_items(contexts, tables, limits.target_items, limits.item_block)
         host[0] = len(made.items)
         row_items[: num_decode + 1] = made.row_items
         row_items[num_decode + 1 :] = made.row_items[-1]
@@ -180,11 +189,17 @@ class MetadataUpload:
         host[offset : offset + made.items.size] = made.items.reshape(-1)
 
     def _put_tiles(self, host: IntArray, metadata: StepMetadata) -> int:
-        num_decode = metadata.num_decode
-        if num_decode == metadata.num_rows:
+        num_decode, num_rows = metadata.num_decode, metadata.num_rows
+        host[1] = 0
+        if num_decode == num_rows:
             return 0
-        starts = metadata.row_starts[num_decode : metadata.num_rows + 1]
-        tiles = prefill_tiles(np.diff(starts), num_decode, self.limits.tile)
+        tiles = prefill_items(
+            metadata.row_starts[num_decode : num_rows + 1],
+            metadata.context_lens[num_decode:num_rows],
+            metadata.page_starts[num_decode:num_rows],
+            self.limits.prefill,
+        )
+        host[1] = len(tiles)
         offset = self._offsets["tiles"]
         host[offset : offset + tiles.size] = tiles.reshape(-1)
         return len(tiles)

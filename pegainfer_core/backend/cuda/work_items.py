@@ -6,17 +6,24 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from pegainfer_core.kernels.catalog import DECODE_ITEM_INTS
+
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     IntArray = NDArray[np.int32]
+    IntArray64 = NDArray[np.int64]
+
+_MIN_PART_BLOCKS = 2
+"""Joining a shorter part costs more than it saves."""
 
 
 class DecodeItems(NamedTuple):
     """Parts of contexts.
 
     Attributes:
-        items: [n, 3]: row, first position, end position.
+        items: [n, 8]: row, first position, end position, where the row's page table begins, the
+            row's first part, its parts, its last position, and nothing.
         row_items: [rows + 1]: first item of each row, and the end.
     """
 
@@ -24,11 +31,12 @@ class DecodeItems(NamedTuple):
     row_items: IntArray
 
 
-def decode_items(contexts: IntArray, target: int, block: int) -> DecodeItems:
+def decode_items(contexts: IntArray, page_starts: IntArray, target: int, block: int) -> DecodeItems:
     """Cut the contexts of decoding rows into parts of about equal length.
 
     Args:
         contexts: [rows] tokens, each at least 1.
+        page_starts: [rows] where each row's page table begins.
         target: About how many parts keep the device busy.
         block: Parts are multiples of this many tokens, except a row's last.
 
@@ -42,26 +50,81 @@ def decode_items(contexts: IntArray, target: int, block: int) -> DecodeItems:
     row_items = np.zeros(len(wide) + 1, np.int64)
     np.cumsum(parts, out=row_items[1:])
     rows = np.repeat(np.arange(len(wide)), parts)
-    begin = (np.arange(row_items[-1]) - row_items[rows]) * even[rows]
-    end = np.minimum(begin + even[rows], wide[rows])
-    items = np.stack([rows, begin, end], axis=1)
-    return DecodeItems(items.astype(np.int32), row_items.astype(np.int32))
+    items = np.zeros((len(rows), DECODE_ITEM_INTS), np.int32)
+    items[:, 0] = rows
+    items[:, 1] = (np.arange(len(rows)) - row_items[rows]) * even[rows]
+    items[:, 2] = np.minimum(items[:, 1] + even[rows], wide[rows])
+    items[:, 3] = page_starts[rows]
+    items[:, 4] = row_items[rows]
+    items[:, 5] = parts[rows]
+    items[:, 6] = wide[rows] - 1
+    return DecodeItems(items, row_items.astype(np.int32))
 
 
-def prefill_tiles(counts: IntArray, first_row: int, tile: int) -> IntArray:
-    """Cut the query tokens of prefilling rows into tiles, the longest contexts' last.
+class PrefillLimits(NamedTuple):
+    """How the attention of prefilling rows is cut.
+
+    Attributes:
+        tile: Query tokens in a tile.
+        block: Parts of a tile's keys begin at multiples of this many.
+        target: Pieces that keep the device busy; this many more than tiles at most.
+    """
+
+    tile: int
+    block: int
+    target: int
+
+
+def max_prefill_items(max_rows: int, max_tokens: int, limits: PrefillLimits) -> int:
+    """Most pieces of a step."""
+    return max_rows + max_tokens // limits.tile + limits.target
+
+
+def prefill_items(
+    row_starts: IntArray, contexts: IntArray, page_starts: IntArray, limits: PrefillLimits
+) -> IntArray:
+    """Cut the query tokens of prefilling rows into tiles, and few tiles' keys into parts.
 
     Args:
-        counts: [rows] query tokens.
-        first_row: Number of the first of these rows in the step.
-        tile: Query tokens in a tile.
+        row_starts: [rows + 1] first query token of each row in the step, and the end.
+        contexts: [rows] keys that the last query of each row sees.
+        page_starts: [rows] where each row's page table begins.
+        limits: Sizes of the pieces.
 
     Returns:
-        [n, 2]: row, first query token of the tile in its row. A row's late tiles, which see most
-        keys, come first, so that the device does not end with them.
+        [n, 8]: first query token in the step, how many, position of the first, first key, end of
+        the keys, page table, number of the first part of the tile (0 unless there are parts), and
+        part | parts << 16. Those with most keys come first, so that the device does not end with
+        them.
     """
-    tiles = -(-counts.astype(np.int64) // tile)
-    ends = np.cumsum(tiles)
+    starts, tile = row_starts.astype(np.int64), limits.tile
+    counts = np.diff(starts)
+    tiles = -(-counts // tile)
     rows = np.repeat(np.arange(len(counts)), tiles)
-    number = ends[rows] - 1 - np.arange(len(rows))
-    return np.stack([rows + first_row, number * tile], axis=1).astype(np.int32)
+    first = (np.arange(len(rows)) - (np.cumsum(tiles) - tiles)[rows]) * tile
+    taken = np.minimum(counts[rows] - first, tile)
+    position = contexts[rows] - counts[rows] + first
+    end = position + taken
+    size, parts = _part_sizes(end, limits)
+    number = np.where(parts > 1, np.cumsum(np.where(parts > 1, parts, 0)) - parts, 0)
+    which = np.repeat(np.arange(len(rows)), parts)
+    part = np.arange(len(which)) - (np.cumsum(parts) - parts)[which]
+    begin = part * size[which]
+    last = np.minimum(begin + size[which], end[which])
+    items = np.stack(
+        [
+            (starts[rows] + first)[which], taken[which], position[which], begin, last,
+            page_starts[rows][which], number[which], part | parts[which] << 16,
+        ],
+        axis=1,
+    )  # fmt: skip
+    return items[np.argsort(begin - last, kind="stable")].astype(np.int32)
+
+
+def _part_sizes(keys: NDArray[np.int64], limits: PrefillLimits) -> tuple[IntArray64, IntArray64]:
+    """Keys in a part of each tile, and its parts: as many as its share of the target."""
+    blocks = -(-keys // limits.block)
+    wanted = blocks * limits.target // int(blocks.sum())
+    parts = np.clip(wanted, 1, -(-blocks // _MIN_PART_BLOCKS))
+    size = -(-blocks // parts)
+    return size * limits.block, -(-blocks // size)

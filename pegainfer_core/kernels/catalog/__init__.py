@@ -5,13 +5,14 @@ The one place that knows block sizes. Device code and builders take their specs 
 
 from pegainfer_core.kernels.catalog.attention import (
     DECODE_BLOCK,
-    PREFILL_TILE,
+    DECODE_ITEM_INTS,
+    DECODE_PAGE_KEYS,
     attend_items,
-    attend_tiles,
     combine_items,
     decode_attention,
-    prefill_parts,
+    decode_pages,
     prepare_heads,
+    takes_decode_pages,
 )
 from pegainfer_core.kernels.catalog.choice import (
     ARGMAX_BLOCK,
@@ -42,6 +43,16 @@ from pegainfer_core.kernels.catalog.choice import (
 )
 from pegainfer_core.kernels.catalog.decoder import decoder_specs
 from pegainfer_core.kernels.catalog.embedding import embed_tokens
+from pegainfer_core.kernels.catalog.prefill import (
+    PREFILL_BLOCK,
+    PREFILL_ITEM_INTS,
+    PREFILL_ROWS,
+    attend_tiles,
+    attend_tiles_wgmma,
+    prefill_parts,
+    prefill_tile,
+    takes_wgmma,
+)
 from pegainfer_core.kernels.catalog.products import GEMV_BLOCK, GEMV_ROWS, gemv, takes_gemv
 from pegainfer_core.kernels.catalog.rows import (
     SMALL_BLOCK,
@@ -52,6 +63,7 @@ from pegainfer_core.kernels.catalog.rows import (
 )
 from pegainfer_core.kernels.catalog.seeded import SEEDED_BLOCK, fill_quantiles
 from pegainfer_core.kernels.catalog.sizes import OVERLAP_ARCH, DecoderSizes, ElementType
+from pegainfer_core.kernels.catalog.skinny import SKINNY_ROWS, skinny, skinny_rows, takes_skinny
 
 __all__ = [
     "ARGMAX_BLOCK",
@@ -64,13 +76,18 @@ __all__ = [
     "CHOICE_WORDS",
     "COUNT_BLOCK",
     "DECODE_BLOCK",
+    "DECODE_ITEM_INTS",
+    "DECODE_PAGE_KEYS",
     "GEMV_BLOCK",
     "GEMV_ROWS",
     "OVERLAP_ARCH",
-    "PREFILL_TILE",
+    "PREFILL_BLOCK",
+    "PREFILL_ITEM_INTS",
+    "PREFILL_ROWS",
     "REPORT_TOP",
     "REPORT_WORDS",
     "SEEDED_BLOCK",
+    "SKINNY_ROWS",
     "SMALL_BLOCK",
     "DecoderSizes",
     "ElementType",
@@ -80,6 +97,7 @@ __all__ = [
     "argmax_rows",
     "attend_items",
     "attend_tiles",
+    "attend_tiles_wgmma",
     "choice_best",
     "choice_bounds",
     "choice_collect",
@@ -90,17 +108,24 @@ __all__ = [
     "combine_items",
     "count_tokens",
     "decode_attention",
+    "decode_pages",
     "decoder_specs",
     "embed_tokens",
     "fill_quantiles",
     "gemv",
     "part_width",
     "prefill_parts",
+    "prefill_tile",
     "prepare_heads",
     "report_logprobs",
     "rms_norm",
     "score_parts",
     "silu_mul",
+    "skinny",
+    "skinny_rows",
     "take_rows",
+    "takes_decode_pages",
     "takes_gemv",
+    "takes_skinny",
+    "takes_wgmma",
 ]

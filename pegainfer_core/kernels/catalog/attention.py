@@ -8,13 +8,24 @@ from pegainfer_core.kernels.catalog.sizes import power_of_two
 from pegainfer_core.kernels.spec import KernelSpec
 
 if TYPE_CHECKING:
+    from pegainfer_core.kernels.arch import Arch
     from pegainfer_core.kernels.catalog.sizes import ElementType
 
 DECODE_BLOCK: Final = 64
 """Positions a step of the decode attention takes; parts of contexts are multiples of it."""
 
-PREFILL_TILE: Final = 128
-"""Query tokens in a tile of the prefill attention's work list."""
+
+DECODE_ITEM_INTS: Final = 8
+"""Values that describe a part of a context; the kernels' sources say which."""
+
+DECODE_PAGE_KEYS: Final = 16
+"""Keys that one bulk copy of the decode attention brings; also most query heads a key head."""
+
+_PAGES_ARCH: Final = 90
+_PAGES_HEAD_DIMS: Final = (64, 128, 256)
+_PAGES_WARPS: Final = 4
+_PAGES_STAGES: Final = 2
+_PAGES_RESERVE: Final = 1024
 
 
 def prepare_heads(
@@ -142,38 +153,60 @@ def combine_items(element: ElementType, head_dim: int) -> KernelSpec:
     )
 
 
-def prefill_parts(element: ElementType) -> int:
-    """Programs that share a tile."""
-    return 1 if element == "bf16" else 8
+def takes_decode_pages(
+    element: ElementType, head_dim: int, page_tokens: int, group: int, arch: Arch
+) -> bool:
+    """Whether decode attention has a kernel with bulk tensor copies."""
+    return (
+        arch == _PAGES_ARCH
+        and element == "bf16"
+        and head_dim in _PAGES_HEAD_DIMS
+        and page_tokens % DECODE_PAGE_KEYS == 0
+        and group <= DECODE_PAGE_KEYS
+    )
 
 
-def attend_tiles(element: ElementType, head_dim: int, page_tokens: int) -> KernelSpec:
-    """Prefill attention."""
-    pointer = f"*{element}:16"
-    aligned = ":16" if head_dim % 16 == 0 else ""
-    fast = element == "bf16"
+def decode_pages(
+    head_dim: int,
+    half: int,
+    page_tokens: int,
+    group: int,
+    *,
+    fused: bool,
+    stages: int = _PAGES_STAGES,
+) -> KernelSpec:
+    """Decode attention in bfloat16 on Hopper; fused, everything from the QKV product on."""
+    row_bytes = 2 * head_dim
+    ring = _PAGES_WARPS * stages * 2 * DECODE_PAGE_KEYS * row_bytes
+    scratch = DECODE_PAGE_KEYS * row_bytes + _PAGES_WARPS * 4 * head_dim
     return KernelSpec(
-        module="prefill_attention",
-        function="attend_tiles",
+        module="decode_pages.cu",
+        function="decode_pages",
         arguments=(
-            pointer,
-            pointer,
-            *("*i32",) * 5,
-            pointer,
-            f"i32{aligned}",
-            f"i64{aligned}",
+            *("*bf16:16",) * 4,
+            "u64",
+            "*bf16:16",
+            *("*i32",) * 3,
+            *("*fp32:16",) * 2,
+            "*i32",
+            "*bf16:16",
+            "i32",
+            "i64",
             "i32",
             "i32",
+            "fp32",
             "fp32",
         ),
         constants=(
             ("HEAD_DIM", head_dim),
-            ("BLOCK_D", max(power_of_two(head_dim), 16)),
-            ("BLOCK_M", PREFILL_TILE // prefill_parts(element)),
-            ("BLOCK_N", 64 if fast else 32),
+            ("GROUP", group),
             ("PAGE", page_tokens),
-            ("PARTS", prefill_parts(element)),
+            ("HALF", half),
+            ("FUSED", int(fused)),
+            ("OVERLAP", int(fused)),
+            ("STAGES", stages),
         ),
-        num_warps=8 if fast else 4,
-        num_stages=3 if fast else 1,
+        num_warps=_PAGES_WARPS,
+        overlaps=fused,
+        shared_bytes=ring + scratch + _PAGES_RESERVE,
     )

@@ -6,13 +6,15 @@ from typing import TYPE_CHECKING
 
 from pegainfer_core.kernels.catalog.attention import (
     attend_items,
-    attend_tiles,
     combine_items,
     decode_attention,
+    decode_pages,
     prepare_heads,
+    takes_decode_pages,
 )
 from pegainfer_core.kernels.catalog.choice import argmax_parts, argmax_rows
 from pegainfer_core.kernels.catalog.embedding import embed_tokens
+from pegainfer_core.kernels.catalog.prefill import attend_tiles, attend_tiles_wgmma, takes_wgmma
 from pegainfer_core.kernels.catalog.products import GEMV_ROWS, gemv, takes_gemv
 from pegainfer_core.kernels.catalog.rows import rms_norm, silu_mul, take_rows
 from pegainfer_core.kernels.catalog.seeded import fill_quantiles
@@ -36,14 +38,22 @@ def decoder_specs(sizes: DecoderSizes, arch: Arch) -> list[KernelSpec]:
         rms_norm(element, sizes.hidden, overlaps=False),
         silu_mul(element, sizes.intermediate),
         prepare_heads(element, head_dim, head_dim // 2, page, norm=True, rope=True, write=True),
-        attend_items(element, head_dim, page, group),
-        combine_items(element, head_dim),
-        attend_tiles(element, head_dim, page),
+        attend_tiles_wgmma(head_dim, page, group)
+        if takes_wgmma(element, head_dim, page, group, arch)
+        else attend_tiles(element, head_dim, page, group),
         argmax_parts(),
         argmax_rows(),
         fill_quantiles(element),
-        decode_attention(element, head_dim, head_dim // 2, page, group, overlaps=overlaps),
     ]
+    if takes_decode_pages(element, head_dim, page, group, arch):
+        for fused in (False, True):
+            specs.append(decode_pages(head_dim, head_dim // 2, page, group, fused=fused))
+    else:
+        specs += [
+            attend_items(element, head_dim, page, group),
+            combine_items(element, head_dim),
+            decode_attention(element, head_dim, head_dim // 2, page, group, overlaps=overlaps),
+        ]
     if overlaps:
         specs.append(rms_norm(element, sizes.hidden, overlaps=True))
     for rows in GEMV_ROWS:

@@ -33,16 +33,16 @@ def attend_items(
 ):
     """One item: the queries of one row and key head, over positions [begin, end).
 
-    `items` holds (row, begin, end); `pages` is one layer's; `scale` includes log2(e). Writes the
+    `items` holds (row, begin, end, ...); `pages` is one layer's; `scale` includes log2(e). Writes the
     unnormalised sum and (maximum, total) per query head; grid (most items, key heads).
     """
     item = tl.program_id(0)
     if item >= tl.load(num_items):
         return
     kv_head = tl.program_id(1)
-    row = tl.load(items + 3 * item)
-    begin = tl.load(items + 3 * item + 1)
-    end = tl.load(items + 3 * item + 2)
+    row = tl.load(items + 8 * item)
+    begin = tl.load(items + 8 * item + 1)
+    end = tl.load(items + 8 * item + 2)
     table = page_table + tl.load(page_starts + row)
     member = tl.arange(0, BLOCK_G)
     lane = tl.arange(0, BLOCK_D)

@@ -70,9 +70,9 @@ def decode_attention(
     kv_head = tl.program_id(1)
     kind = qkv.dtype.element_ty
     num_heads = num_kv_heads * group
-    row = tl.load(items + 3 * item)
-    begin = tl.load(items + 3 * item + 1)
-    end = tl.load(items + 3 * item + 2)
+    row = tl.load(items + 8 * item)
+    begin = tl.load(items + 8 * item + 1)
+    end = tl.load(items + 8 * item + 2)
     table = page_table + tl.load(page_starts + row)
     position = tl.load(positions + row)
     first_item = tl.load(row_items + row)

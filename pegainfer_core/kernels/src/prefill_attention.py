@@ -3,7 +3,8 @@
 """Causal attention of many query tokens a row over paged keys and values.
 
 Rows may differ in length and may continue from any position: the context before a row's own tokens
-is already in its pages.
+is already in its pages. The query heads of one key head share a tile; its keys may be split among
+programs.
 """
 
 import triton
@@ -56,8 +57,10 @@ def _attend_block(
     if MASKED:
         scores = tl.where(position[None, :] <= limits[:, None], scores, float("-inf"))
     new_best = tl.maximum(best, tl.max(scores, axis=1) * scale)
-    shrink = tl.exp2(best - new_best)
-    weights = tl.exp2(scores * scale - new_best[:, None])
+    # A query that sees none of a part's keys so far has no maximum to subtract.
+    base = tl.where(new_best == float("-inf"), 0.0, new_best) if MASKED else new_best
+    shrink = tl.exp2(best - base)
+    weights = tl.exp2(scores * scale - base[:, None])
     total = total * shrink + tl.sum(weights, axis=1)
     weighted = weighted * shrink[:, None]
     weighted = tl.dot(weights.to(values.dtype), values, weighted, input_precision="ieee")
@@ -68,56 +71,66 @@ def _attend_block(
 def attend_tiles(
     qkv,
     pages,
-    tiles,
-    row_starts,
-    context_lens,
-    page_starts,
+    items,
+    num_items,
     page_table,
+    sums,
+    stats,
+    joined,
     out,
     stride,
     page_stride,
     num_kv_heads,
-    group,
     scale,
     HEAD_DIM: tl.constexpr,
     BLOCK_D: tl.constexpr,
+    GROUP: tl.constexpr,
+    ROWS: tl.constexpr,
     BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr,
     PAGE: tl.constexpr,
     PARTS: tl.constexpr,
 ):
-    """BLOCK_M query tokens of one row and one query head: a part of a tile of PARTS * BLOCK_M.
+    """BLOCK_M of the ROWS rows of a tile: query tokens times the query heads of one key head.
 
-    `tiles` holds (row, first query of the tile in its row); `pages` is one layer's; `scale`
-    includes log2(e); grid (tiles * PARTS, query heads).
+    `items` holds for each piece of work: first query token in the step, how many, position of the
+    first, first key, end of the keys, page table, first part of the tile, part | parts << 16. The
+    parts of a tile are joined in order by whichever ends last; `joined` [parts, key heads, PARTS]
+    is zero, and zero again at the end; `sums` and `stats` have ROWS rows a part and key head.
+    `pages` is one layer's; `scale` includes log2(e); grid (most pieces * PARTS, key heads).
     """
-    tile = tl.program_id(0) // PARTS
-    head = tl.program_id(1)
-    row = tl.load(tiles + 2 * tile)
-    first = tl.load(tiles + 2 * tile + 1) + tl.program_id(0) % PARTS * BLOCK_M
-    row_start = tl.load(row_starts + row)
-    count = tl.load(row_starts + row + 1) - row_start
-    if first >= count:
+    item = tl.program_id(0) // PARTS
+    if item >= tl.load(num_items):
         return
-    context = tl.load(context_lens + row)
-    table = page_table + tl.load(page_starts + row)
-    index = first + tl.arange(0, BLOCK_M)
+    kv_head = tl.program_id(1)
+    at_item = items + 8 * item
+    first_token = tl.load(at_item)
+    num_rows = tl.load(at_item + 1) * GROUP
+    first_row = tl.program_id(0) % PARTS * BLOCK_M
+    if first_row >= num_rows:
+        return
+    position = tl.load(at_item + 2)
+    begin = tl.load(at_item + 3)
+    end = tl.load(at_item + 4)
+    table = page_table + tl.load(at_item + 5)
+    row = first_row + tl.arange(0, BLOCK_M)
     lane = tl.arange(0, BLOCK_D)
-    query_mask = (index < count)[:, None] & (lane < HEAD_DIM)[None, :]
-    token = (row_start + index).to(tl.int64)
-    query_at = token[:, None] * stride + head * HEAD_DIM + lane[None, :]
-    query = tl.load(qkv + query_at, mask=query_mask, other=0.0)
-    limits = context - count + index
+    head = kv_head * GROUP + row % GROUP
+    token = (first_token + row // GROUP).to(tl.int64)
+    mask = (row < num_rows)[:, None] & (lane < HEAD_DIM)[None, :]
+    query_at = token[:, None] * stride + head[:, None] * HEAD_DIM + lane[None, :]
+    query = tl.load(qkv + query_at, mask=mask, other=0.0)
+    limits = position + row // GROUP
     token_stride = num_kv_heads * HEAD_DIM
     plane = PAGE * token_stride
-    kv_offset = (head // group) * HEAD_DIM
+    kv_offset = kv_head * HEAD_DIM
     best = tl.full([BLOCK_M], float("-inf"), tl.float32)
     total = tl.zeros([BLOCK_M], tl.float32)
     weighted = tl.zeros([BLOCK_M, BLOCK_D], tl.float32)
     # Positions up to the first query's own are seen by all of the tile's queries.
-    common = (context - count + first + 1) // BLOCK_N * BLOCK_N
-    end = tl.minimum(context, context - count + first + BLOCK_M)
-    for start in range(0, common, BLOCK_N):
+    common = tl.minimum((position + first_row // GROUP + 1) // BLOCK_N * BLOCK_N, end)
+    common = tl.maximum(common, begin)
+    for start in range(begin, common, BLOCK_N):
         weighted, best, total = _attend_block(
             query, weighted, best, total, pages, table, start, limits, end, kv_offset,
             token_stride, plane, page_stride, scale,
@@ -129,6 +142,47 @@ def attend_tiles(
             token_stride, plane, page_stride, scale,
             HEAD_DIM, BLOCK_D, BLOCK_N, PAGE, True,
         )  # fmt: skip
-    result = weighted / total[:, None]
-    out_at = token[:, None] * (num_kv_heads * group * HEAD_DIM) + head * HEAD_DIM + lane[None, :]
-    tl.store(out + out_at, result.to(out.dtype.element_ty), mask=query_mask)
+    kind = out.dtype.element_ty
+    out_at = (token * (num_kv_heads * GROUP) + head)[:, None] * HEAD_DIM + lane[None, :]
+    first_part = tl.load(at_item + 6)
+    packed = tl.load(at_item + 7)
+    num_parts = packed >> 16
+    if num_parts == 1:
+        tl.store(out + out_at, (weighted / total[:, None]).to(kind), mask=mask)
+        return
+    step = (num_kv_heads * ROWS).to(tl.int64)
+    of_tile = (first_part * num_kv_heads + kv_head).to(tl.int64) * ROWS + row
+    slot = of_tile + (packed & 0xFFFF) * step
+    tl.store(sums + slot[:, None] * HEAD_DIM + lane[None, :], weighted, mask=mask)
+    tl.store(stats + 2 * slot, best, mask=row < num_rows)
+    tl.store(stats + 2 * slot + 1, total, mask=row < num_rows)
+    tl.debug_barrier()
+    counter = joined + (first_part * num_kv_heads + kv_head) * PARTS + tl.program_id(0) % PARTS
+    before = tl.atomic_add(counter, 1, sem="acq_rel", scope="gpu")
+    if before != num_parts - 1:
+        return
+    tl.debug_barrier()
+    tl.store(counter, 0)
+    best = tl.full([BLOCK_M], float("-inf"), tl.float32)
+    total = tl.zeros([BLOCK_M], tl.float32)
+    weighted = tl.zeros([BLOCK_M, BLOCK_D], tl.float32)
+    for part in range(0, num_parts):
+        slot = of_tile + part * step
+        its_best = tl.load(stats + 2 * slot, mask=row < num_rows, other=0.0, cache_modifier=".cg")
+        its_total = tl.load(
+            stats + 2 * slot + 1, mask=row < num_rows, other=1.0, cache_modifier=".cg"
+        )
+        its = tl.load(
+            sums + slot[:, None] * HEAD_DIM + lane[None, :],
+            mask=mask,
+            other=0.0,
+            cache_modifier=".cg",
+        )
+        new_best = tl.maximum(best, its_best)
+        safe = tl.where(new_best == float("-inf"), 0.0, new_best)
+        shrink = tl.exp2(best - safe)
+        grow = tl.exp2(its_best - safe)
+        weighted = weighted * shrink[:, None] + its * grow[:, None]
+        total = total * shrink + its_total * grow
+        best = new_best
+    tl.store(out + out_at, (weighted / total[:, None]).to(kind), mask=mask)
