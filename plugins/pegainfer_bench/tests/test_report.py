@@ -41,7 +41,14 @@ def test_totals() -> None:
     assert totals["request_throughput"] == 1.5 and totals["request_goodput"] is None
     # At 0.4 s the first ends just when the third is sent; the second is under way.
     assert totals["max_concurrent_requests"] == 2
+    # From 0.5 to 1.5 s (the end not counted): one and one; from 0.1 to 1.1: five.
     assert totals["max_output_tokens_per_s"] == pytest.approx(4 + 1)
+
+
+def test_the_peak_is_that_of_any_second() -> None:
+    run = LoadRun([outcome(0.0, [0.9 + 0.1 * n for n in range(20)], 40)], 3.0)
+    # Ten events of two tokens within a second, wherever it begins.
+    assert LoadReport({}, run, []).totals()["max_output_tokens_per_s"] == pytest.approx(20, abs=2)
 
 
 def test_latencies() -> None:

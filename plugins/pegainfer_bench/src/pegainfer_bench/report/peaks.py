@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -23,16 +22,21 @@ def peak_concurrency(outcomes: Sequence[Outcome]) -> int:
 
 
 def peak_output_tokens(outcomes: Sequence[Outcome]) -> float:
-    """Most output tokens that arrived within one second, counted in whole seconds of the run.
+    """Most output tokens that arrived within any one second.
 
     An answer's tokens are spread evenly over its events, which may hold several each.
     """
-    if not outcomes:
-        return 0.0
-    start_s = min(outcome.sent_s for outcome in outcomes)
-    seconds: Counter[int] = Counter()
+    arrivals: list[tuple[float, float]] = []
     for outcome in outcomes:
         tokens_an_event = outcome.output_tokens / len(outcome.event_times_s)
-        for second, events in Counter(int(t - start_s) for t in outcome.event_times_s).items():
-            seconds[second] += events * tokens_an_event  # type: ignore[assignment]
-    return max(seconds.values())
+        arrivals += [(time_s, tokens_an_event) for time_s in outcome.event_times_s]
+    arrivals.sort()
+    peak = now = 0.0
+    first = 0
+    for time_s, tokens in arrivals:
+        now += tokens
+        while arrivals[first][0] <= time_s - 1.0:
+            now -= arrivals[first][1]
+            first += 1
+        peak = max(peak, now)
+    return peak
