@@ -2,10 +2,10 @@
 
 `sanitize_steps.py [--small] [--rows N ...] [--plant]` serves a decoder of Qwen3-4B's widths and a
 tiny float32 one with prompts and options that take every way through the engine, then fails if a
-kernel of those decoders was never launched. Run it by itself or under `compute-sanitizer`; the shell
-script beside it does the latter. `--small` narrows the first decoder and records no steps, for
-tools that take seconds for what takes microseconds. `--plant` only writes past an allocation, to
-see whether a tool notices.
+kernel of those decoders was never launched. Run it by itself or under `compute-sanitizer`; the
+shell script beside it does the latter. `--small` narrows the first decoder and records no steps,
+for tools that take seconds for what takes microseconds. `--plant` only writes past an allocation,
+to see whether a tool notices.
 """
 
 from __future__ import annotations
