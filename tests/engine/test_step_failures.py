@@ -118,8 +118,10 @@ def test_a_lost_device_fails_all_and_ends_the_engine(engine: LocalEngine, fault:
             *_, last = [event async for event in stream]
             assert isinstance(last, Error)
             assert "GPU 0 (Test) cannot be used any more" in last.message
-        health = client.health()
-        assert health.state is HealthState.DEAD
+        # The errors are on their way before the thread has ended.
+        async with asyncio.timeout(5):
+            while (health := client.health()).state is not HealthState.DEAD:
+                await asyncio.sleep(0.01)
         assert "GPU 0 (Test) cannot be used any more" in health.detail
         with pytest.raises(EngineError, match="cannot be used any more"):
             client.submit([1], LONG)
