@@ -27,15 +27,19 @@ Fails = Callable[[int], Exception | None]
 
 
 class Fault:
-    """Lets the next step fail once it is set.
+    """Lets a step fail.
 
     Attributes:
         error: What to fail with; taken by one step.
+        first_step: No step before it fails.
     """
 
     error: Exception | None = None
+    first_step = 0
 
     def __call__(self, step: int) -> Exception | None:
+        if step < self.first_step:
+            return None
         error, self.error = self.error, None
         return error
 
@@ -110,10 +114,10 @@ def test_the_engine_goes_on_after_a_failed_step(
 
 def test_a_lost_device_fails_all_and_ends_the_engine(engine: LocalEngine, fault: Fault) -> None:
     async def use(client: EngineClient) -> None:
+        fault.error = DeviceFault("GPU 0 (Test) cannot be used any more")
+        fault.first_step = 20
         # More than may run at once: some wait.
         streams = [client.submit([first, 1, 2], LONG) for first in range(9)]
-        await streams[0].next_events()
-        fault.error = DeviceFault("GPU 0 (Test) cannot be used any more")
         for stream in streams:
             *_, last = [event async for event in stream]
             assert isinstance(last, Error)

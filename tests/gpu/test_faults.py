@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.gpu
 
-LONG = SamplingParams(temperature=0, max_tokens=200)
+LONG = SamplingParams(temperature=0, max_tokens=400)
 EXIT_S = 15
 SLACK_BYTES = 128 << 20
 
