@@ -84,6 +84,14 @@ class Backend(ABC):
         """
         return []
 
+    def recorded_prompts(self, max_tokens: int) -> list[int]:
+        """Numbers of prompt tokens whose steps `run` records, likewise.
+
+        Args:
+            max_tokens: Most tokens of a step.
+        """
+        return []
+
     def token_choice(self, vocab_size: int, max_rows: int) -> ChoiceDevice | None:
         """What chooses tokens where the logits lie; None where the host does.
 

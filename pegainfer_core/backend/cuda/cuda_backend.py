@@ -26,6 +26,7 @@ from pegainfer_core.backend.cuda.memory_budget import (
 from pegainfer_core.backend.cuda.parameters import ParameterReader
 from pegainfer_core.backend.cuda.products import Products
 from pegainfer_core.backend.cuda.sampling import CudaChoice
+from pegainfer_core.backend.cuda.step_shape import decode_sizes, prompt_sizes, step_shape
 from pegainfer_core.backend.cuda.tuned_products import TunedProducts, decoder_products
 from pegainfer_core.backend.cuda.work_items import PrefillLimits
 from pegainfer_core.backend.dtype import DType
@@ -46,9 +47,6 @@ if TYPE_CHECKING:
     from pegainfer_core.kernels import KernelCache
     from pegainfer_core.sampling import ChoiceDevice
     from pegainfer_core.weights import FloatType, ParameterLoader
-
-_BUCKETS: Final = (1, 2, 4, 8, 16, 24, 32, 48, 64, 96, 128, 160, 192, 224, 256)
-"""Batch sizes that decode steps are recorded for; others are filled up to the next."""
 
 logger = logging.getLogger(__name__)
 
@@ -149,20 +147,20 @@ class CudaBackend(Backend):
         return widened(raw, tensor.dtype).reshape(count, *tensor.shape[1:])
 
     def upload(self, metadata: StepMetadata) -> CudaBatch:
-        """One copy; steps of decoding rows only are filled up to a size that can be recorded."""
+        """One copy; steps of a kind that is recorded are filled up to one of its sizes."""
         upload = self._uploads.get(metadata)
         if upload is None:
             upload = MetadataUpload(self.device, metadata, self._attention_limits(), self._next_ids)
             self._uploads[metadata] = upload
-        return upload.submit(metadata, self._padded(metadata))
+        return upload.submit(metadata, step_shape(metadata) if self._record else None)
 
     def run(self, batch: Batch, work: Callable[[Batch], None]) -> None:
-        """Replay the recording of `work` at the batch's size, made at its second use."""
-        if not (isinstance(batch, CudaBatch) and batch.recordable):
+        """Replay the recording of `work` at the batch's shape, made at its second use."""
+        if not isinstance(batch, CudaBatch) or batch.shape is None:
             work(batch)
             return
         recordings = batch.upload.recordings
-        key = (batch.num_tokens, work)
+        key = (batch.shape, work)
         recording = recordings.get(key)
         if recording is not None:
             recording.replay(self.device)
@@ -175,9 +173,11 @@ class CudaBackend(Backend):
 
     def recorded_sizes(self, max_rows: int) -> list[int]:
         """Few sizes, the largest of them the limit itself; others are filled up to the next."""
-        if not self._record:
-            return []
-        return [size for size in _BUCKETS if size < max_rows] + [max_rows]
+        return decode_sizes(max_rows) if self._record else []
+
+    def recorded_prompts(self, max_tokens: int) -> list[int]:
+        """Sizes of short prompts."""
+        return prompt_sizes(max_tokens) if self._record else []
 
     def token_choice(self, vocab_size: int, max_rows: int) -> ChoiceDevice:
         """Kernels that choose, and the table of newest ids that the embedding reads."""
@@ -245,14 +245,6 @@ class CudaBackend(Backend):
     def _memory(self) -> GpuMemory:
         free, total = self.device.memory()
         return GpuMemory(gpu_label(self.device), free, total, self._foreign_bytes)
-
-    def _padded(self, metadata: StepMetadata) -> int:
-        rows = metadata.num_decode
-        decodes_only = rows == metadata.num_rows == metadata.num_samples == metadata.num_logits
-        if not (self._record and decodes_only):
-            return 0
-        sizes = self.recorded_sizes(len(metadata.context_lens))
-        return next((size for size in sizes if size >= rows), 0)
 
     def _attention_limits(self) -> AttentionLimits:
         ctas = _CTAS_A_MULTIPROCESSOR * self.device.num_multiprocessors

@@ -8,6 +8,7 @@ import numpy as np
 
 from pegainfer_core.backend.batch import Batch
 from pegainfer_core.backend.cuda.device import Event, PinnedMemory, host_address
+from pegainfer_core.backend.cuda.step_shape import MAX_PROMPT_ROWS
 from pegainfer_core.backend.cuda.work_items import (
     PrefillLimits,
     decode_items,
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from pegainfer_core.backend.cuda.device import Device, Recording
+    from pegainfer_core.backend.cuda.step_shape import StepShape
     from pegainfer_core.backend.metadata import StepMetadata
     from pegainfer_core.backend.rope import RopeTable
     from pegainfer_core.backend.tensor import Tensor
@@ -62,24 +64,26 @@ class CudaBatch(Batch):
         max_items: Grid of the decode attention: at least as many as there are items.
         num_tiles: Pieces of prefill attention, which are at `tiles`; their number is at
             `num_prefill_items` too.
-        recordable: Whether the step has the shape of its padded size and nothing else.
+        shape: Of the recorded steps that this one is filled up to, None if it is run as it is.
         next_ids: Where the token that was chosen last for each slot lies, 0 where nobody knows.
         deferred: Set between the two ops of a layer's attention, if heads were left as they are.
     """
 
     def __init__(
-        self, metadata: StepMetadata, upload: MetadataUpload, num_tiles: int, padded: int
+        self,
+        metadata: StepMetadata,
+        upload: MetadataUpload,
+        num_tiles: int,
+        shape: StepShape | None,
     ) -> None:
         super().__init__(metadata)
-        decode_only = padded > 0
-        if decode_only:
-            self.num_tokens = padded
-            self.num_sample_rows = padded
+        self.num_rows = metadata.num_decode
+        if shape is not None:
+            self.num_tokens, self.num_rows, self.num_sample_rows = shape
         self.upload = upload
-        self.recordable = decode_only
+        self.shape = shape
         self.next_ids = upload.next_ids
         self.deferred: DeferredHeads | None = None
-        self.num_rows = padded or metadata.num_decode
         self.max_items = self.num_rows + upload.limits.target_items if self.num_rows else 0
         self.num_tiles = num_tiles
         at = upload.addresses
@@ -106,7 +110,7 @@ class MetadataUpload:
         limits: How attention work is cut.
         addresses: Device address of each section.
         next_ids: Device address of the token chosen last for each slot.
-        recordings: What was recorded with these addresses, by padded size and work.
+        recordings: What was recorded with these addresses, by shape and work.
     """
 
     def __init__(
@@ -114,7 +118,7 @@ class MetadataUpload:
     ) -> None:
         self.limits = limits
         self.next_ids = next_ids
-        self.recordings: dict[tuple[int, Callable[[Batch], None]], Recording | None] = {}
+        self.recordings: dict[tuple[StepShape, Callable[[Batch], None]], Recording | None] = {}
         self._device = device
         max_rows, max_tokens = len(metadata.context_lens), len(metadata.token_ids)
         sizes = {
@@ -138,12 +142,12 @@ class MetadataUpload:
         base = self._memory.address
         self.addresses = {name: base + 4 * offset for name, offset in self._offsets.items()}
 
-    def submit(self, metadata: StepMetadata, padded: int) -> CudaBatch:
+    def submit(self, metadata: StepMetadata, shape: StepShape | None) -> CudaBatch:
         """Copy the finished metadata to the device.
 
         Args:
             metadata: The one this was made for.
-            padded: Rows that a step of decoding rows only is filled up to; 0 leaves it as it is.
+            shape: What the step is filled up to; None leaves it as it is.
         """
         self._turn = (self._turn + 1) % _NUM_BUFFERS
         event, pinned = self._events[self._turn], self._buffers[self._turn]
@@ -152,23 +156,29 @@ class MetadataUpload:
         used = self._front + metadata.num_packed
         host[self._front : used] = metadata.packed[: metadata.num_packed]
         num_decode = metadata.num_decode
-        if padded:
-            self._pad(host, num_decode, padded)
-        self._put_items(host, metadata, padded or num_decode)
+        if shape is not None:
+            self._pad(host, metadata, shape)
+        self._put_items(host, metadata, shape.num_decode if shape else num_decode)
         num_tiles = self._put_tiles(host, metadata)
+        if shape is not None and num_tiles:
+            # Programs beyond the pieces that there are end at once.
+            limits = self.limits.prefill
+            num_tiles = max_prefill_items(MAX_PROMPT_ROWS, shape.num_tokens, limits)
         self._device.upload(self._memory.address, pinned.address, 4 * used)
         event.record(self._device)
-        return CudaBatch(metadata, self, num_tiles, padded)
+        return CudaBatch(metadata, self, num_tiles, shape)
 
-    def _pad(self, host: IntArray, num_rows: int, padded: int) -> None:
-        """Fill rows up with tokens that write to the padding page and see nothing."""
+    def _pad(self, host: IntArray, metadata: StepMetadata, shape: StepShape) -> None:
+        """Fill up with tokens that write to the padding page, and choices that are nobody's."""
         for name in ("token_ids", "positions", "slots"):
             offset = self._offsets[name]
-            host[offset + num_rows : offset + padded] = 0
-        offset = self._offsets["logit_tokens"]
-        host[offset + num_rows : offset + padded] = np.arange(num_rows, padded)
+            host[offset + metadata.num_tokens : offset + shape.num_tokens] = 0
+        offset, first = self._offsets["logit_tokens"], metadata.num_samples
+        # Any token does; in a step of decoding rows each row has its own.
+        last = np.arange(first, shape.num_samples) if shape.num_decode else 0
+        host[offset + first : offset + shape.num_samples] = last
         offset = self._offsets["choice_words"]
-        host[offset + num_rows * CHOICE_WORDS : offset + padded * CHOICE_WORDS] = 0
+        host[offset + first * CHOICE_WORDS : offset + shape.num_samples * CHOICE_WORDS] = 0
 
     def _put_items(self, host: IntArray, metadata: StepMetadata, num_rows: int) -> None:
         num_decode = metadata.num_decode

@@ -54,7 +54,7 @@ class Qwen3Runner:
         self._works = {kind: partial(self._compute, kind=kind) for kind in ChoiceKind}
         pages_a_row = kv.layout.pages_for(plan.max_model_len)
         self._tables = PageTables(plan.max_num_seqs, pages_a_row)
-        self._max_rows = plan.max_num_seqs
+        self._max_rows, self._max_tokens = plan.max_num_seqs, max_step_tokens(plan)
         self._metadata = StepMetadata(
             max_tokens=max_step_tokens(plan),
             max_rows=plan.max_num_seqs,
@@ -73,6 +73,9 @@ class Qwen3Runner:
         for size in self._backend.recorded_sizes(self._max_rows):
             for _ in range(2):
                 self._backend.run(self._padding_step(size), self._works[ChoiceKind.BEST])
+        for size in self._backend.recorded_prompts(self._max_tokens):
+            for _ in range(2):
+                self._backend.run(self._padding_prompt(size), self._works[ChoiceKind.BEST])
 
     def launch(self, plan: StepPlan) -> LaunchedStep:
         """Start a step; its prompt log-probabilities are computed here."""
@@ -99,6 +102,13 @@ class Qwen3Runner:
     def _padding_step(self, num_rows: int) -> Batch:
         self._metadata.clear()
         _add_padding_rows(self._metadata, num_rows)
+        return self._backend.upload(self._metadata)
+
+    def _padding_prompt(self, num_tokens: int) -> Batch:
+        self._metadata.clear()
+        pages = [PADDING_PAGE] * self._kv.layout.pages_for(num_tokens)
+        self._metadata.add_row([0] * num_tokens, 0, pages, samples=True)
+        self._metadata.finish(num_decode=0)
         return self._backend.upload(self._metadata)
 
     def _pack(self, plan: StepPlan) -> tuple[list[_PromptToken], list[ChoiceRow]]:
