@@ -1,4 +1,7 @@
-"""Times single steps of a Qwen3 shape with dummy weights on the GPU: `bench_step.py [CONFIG]`.
+"""Times single steps of a Qwen3 shape with dummy weights on the GPU.
+
+`bench_step.py [--decode] [CONFIG]`; `--decode`: decode steps alone, with and without our own kernel
+for the products between attentions.
 
 Prints, per batch size, the device time of a recorded decode step (events around replays), the time
 of a whole step with packing and read-back, and the share of the byte limit; then prefill.
@@ -131,7 +134,9 @@ class Bench:
     def _replays(self, num_rows: int) -> float:
         """Milliseconds of one replay of the recording for so many rows."""
         upload = self.backend._uploads[self.runner._metadata]
-        recording = next(made for (size, _), made in upload.recordings.items() if size == num_rows)
+        recording = next(
+            made for (shape, _), made in upload.recordings.items() if shape.num_decode == num_rows
+        )
         assert recording is not None
         first, last = Event(timing=True), Event(timing=True)
         first.record(self.backend.device)
@@ -142,17 +147,27 @@ class Bench:
         return last.ms_since(first) / 20
 
 
+def compare(bench: Bench, limits: list[int], weight_bytes: float) -> list[str]:
+    """Decode steps with our own layer kernel up to each of some numbers of rows."""
+    lines = []
+    for limit in limits:
+        bench.backend.ops.layer_products.max_rows = limit
+        bench.forget_recordings()
+        lines.append(f"own layer products up to {limit} rows")
+        lines += [bench.decode(1, 16, weight_bytes)]
+        lines += [bench.decode(rows, 1024, weight_bytes) for rows in (1, 8, 16, 32, 64)]
+    return lines
+
+
 def main() -> int:
-    config = json.loads(Path(sys.argv[1]).read_text()) if len(sys.argv) > 1 else QWEN3_4B
+    names = [name for name in sys.argv[1:] if not name.startswith("-")]
+    config = json.loads(Path(names[0]).read_text()) if names else QWEN3_4B
     bench = Bench(config)
     weight_bytes = 8.04e9
-    lines = []
-    for limit in (0, 1):
-        bench.backend.ops.products.max_gemv_rows = limit
-        bench.forget_recordings()
-        lines.append(f"own products up to {limit} rows")
-        lines += [bench.decode(rows, 1024, weight_bytes) for rows in (1,)]
-    lines += [bench.decode(rows, 1024, weight_bytes) for rows in (2, 4, 8, 16, 32, 64, 128, 256)]
+    if "--decode" in sys.argv:
+        print("\n".join(compare(bench, [0, 32], weight_bytes)))
+        return 0
+    lines = [bench.decode(rows, 1024, weight_bytes) for rows in (1, 2, 4, 8, 16, 32, 64, 128, 256)]
     lines += [bench.decode(1, 16, weight_bytes), bench.decode(1, 32768, weight_bytes)]
     lines += [bench.decode(8, 8192, weight_bytes)]
     lines += [bench.prefill(size) for size in (128, 1024, 4096, 16384)]

@@ -43,6 +43,15 @@ from pegainfer_core.kernels.catalog.choice import (
 )
 from pegainfer_core.kernels.catalog.decoder import decoder_specs
 from pegainfer_core.kernels.catalog.embedding import embed_tokens
+from pegainfer_core.kernels.catalog.layer import (
+    LAYER_ROWS,
+    MAX_LAYER_ROWS,
+    LayerWidths,
+    layer_products,
+    layer_rows,
+    layer_split,
+    takes_layer,
+)
 from pegainfer_core.kernels.catalog.prefill import (
     PREFILL_BLOCK,
     PREFILL_ITEM_INTS,
@@ -63,7 +72,6 @@ from pegainfer_core.kernels.catalog.rows import (
 )
 from pegainfer_core.kernels.catalog.seeded import SEEDED_BLOCK, fill_quantiles
 from pegainfer_core.kernels.catalog.sizes import OVERLAP_ARCH, DecoderSizes, ElementType
-from pegainfer_core.kernels.catalog.skinny import SKINNY_ROWS, skinny, skinny_rows, takes_skinny
 
 __all__ = [
     "ARGMAX_BLOCK",
@@ -80,6 +88,8 @@ __all__ = [
     "DECODE_PAGE_KEYS",
     "GEMV_BLOCK",
     "GEMV_ROWS",
+    "LAYER_ROWS",
+    "MAX_LAYER_ROWS",
     "OVERLAP_ARCH",
     "PREFILL_BLOCK",
     "PREFILL_ITEM_INTS",
@@ -87,10 +97,10 @@ __all__ = [
     "REPORT_TOP",
     "REPORT_WORDS",
     "SEEDED_BLOCK",
-    "SKINNY_ROWS",
     "SMALL_BLOCK",
     "DecoderSizes",
     "ElementType",
+    "LayerWidths",
     "add_rows",
     "apply_rules",
     "argmax_parts",
@@ -113,6 +123,9 @@ __all__ = [
     "embed_tokens",
     "fill_quantiles",
     "gemv",
+    "layer_products",
+    "layer_rows",
+    "layer_split",
     "part_width",
     "prefill_parts",
     "prefill_tile",
@@ -121,11 +134,9 @@ __all__ = [
     "rms_norm",
     "score_parts",
     "silu_mul",
-    "skinny",
-    "skinny_rows",
     "take_rows",
     "takes_decode_pages",
     "takes_gemv",
-    "takes_skinny",
+    "takes_layer",
     "takes_wgmma",
 ]
