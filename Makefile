@@ -20,8 +20,7 @@ GPU_INSTALLED := $(GPU_VENV)/.installed-$(GPU_EXTRA)
 KERNELS_INSTALLED := $(KERNELS_VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-packaging test-real test-hf test-kernels test-gpu \
-	sanitize-gpu lint format clean
+.PHONY: help install demo test test-packaging test-real test-hf test-kernels test-gpu sanitize-gpu lint format clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):[^#]*## \(.*\)/  \1 \2/p' $(MAKEFILE_LIST) | \
