@@ -36,16 +36,16 @@ STEPS: dict[str, Rows] = {
 }
 #: Query heads, key heads, channels, tokens a page.
 SHAPES = {
-    "group 1": (2, 2, 128, 16),
-    "group 2": (4, 2, 128, 16),
-    "group 3": (6, 2, 64, 16),
-    "group 4": (32, 8, 128, 16),
-    "group 5": (10, 2, 128, 16),
-    "group 6": (6, 1, 128, 32),
-    "group 7": (7, 1, 128, 64),
-    "group 8": (16, 2, 128, 16),
-    "256 channels": (8, 2, 256, 16),
-    "few channels": (4, 2, 16, 16),
+    "group_1": (2, 2, 128, 16),
+    "group_2": (4, 2, 128, 16),
+    "group_3": (6, 2, 64, 16),
+    "group_4": (32, 8, 128, 16),
+    "group_5": (10, 2, 128, 16),
+    "group_6": (6, 1, 128, 32),
+    "group_7": (7, 1, 128, 64),
+    "group_8": (16, 2, 128, 16),
+    "wide_heads": (8, 2, 256, 16),
+    "few_channels": (4, 2, 16, 16),
 }
 MOST_TOKENS = 1024
 
@@ -81,7 +81,7 @@ def test_attention_in_bfloat16(name: str, rows: Rows) -> None:
 
 
 @pytest.mark.parametrize("step", ["few tokens behind contexts", "mixed", "decoding, one long"])
-@pytest.mark.parametrize("name", ["group 1", "group 5", "few channels"])
+@pytest.mark.parametrize("name", ["group_1", "group_5", "few_channels"])
 def test_attention_in_float32(name: str, step: str) -> None:
     check_attention(name, STEPS[step], DType.FLOAT32)
 

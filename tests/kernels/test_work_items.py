@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -10,6 +11,7 @@ from pegainfer_core.backend.cuda.work_items import (
     PrefillLimits,
     decode_items,
     max_prefill_items,
+    max_split_parts,
     prefill_items,
 )
 
@@ -78,12 +80,30 @@ def test_pieces_cover_what_every_query_sees(
                 assert not mine & slots
                 slots |= mine
     assert not pieces
-    assert not slots or max(slots) < target
+    assert not slots or max(slots) < max_split_parts(limits)
 
 
-def test_a_short_prompt_behind_a_long_context_keeps_the_device_busy() -> None:
+@pytest.mark.parametrize(
+    ("count", "context", "longest"),
+    [(16, 16_384, 8), (64, 16_384, 17), (256, 16_384, 64), (512, 16_384, 128), (640, 16_384, 80)],
+)
+def test_few_tiles_behind_a_long_context_keep_the_device_busy(
+    count: int, context: int, longest: int
+) -> None:
+    """With eight key heads and 132 multiprocessors sixteen pieces run at a time."""
     limits = PrefillLimits(tile=32, block=128, target=16)
     items = prefill_items(
-        np.array([0, 16], np.int32), np.array([16_384], np.int32), np.array([0], np.int32), limits
+        np.array([0, count], np.int32), np.array([context], np.int32), np.array([0]), limits
     )
-    assert len(items) == 16
+    blocks = -(-(items[:, 4] - items[:, 3]) // 128)
+    assert blocks.max() <= longest + 1
+    ideal = -(-blocks.sum() // 16)
+    assert sum(blocks[::16]) <= 1.25 * ideal + 2
+
+
+def test_a_long_prompt_is_not_split() -> None:
+    limits = PrefillLimits(tile=32, block=128, target=16)
+    items = prefill_items(
+        np.array([0, 4096], np.int32), np.array([4096], np.int32), np.array([0]), limits
+    )
+    assert len(items) == 128

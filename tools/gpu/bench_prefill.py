@@ -33,10 +33,17 @@ class PrefillBench(Bench):
         super().__init__(config)
         self.config = config
         ops = self.backend.ops
-        self._owners = {
-            "products": (ops.products, ("linear", "add")),
-            "attention": (ops._attention, ("attend",)),
-            "rest": (ops, ("_launch",)),
+        attention = ops._attention
+        self._launches: dict[str, list[tuple[object, str]]] = {
+            "products": [
+                *((ops.products, name) for name in ("linear", "add")),
+                *(
+                    (ops.layer_products, f"add_{name}")
+                    for name in ("qkv", "out", "gate_up", "down")
+                ),
+            ],
+            "attention": [(attention, "attend")],
+            "rest": [(ops, "_launch"), (attention, "prepare")],
         }
 
     def parts(self, context: int, count: int) -> str:
@@ -81,12 +88,12 @@ class PrefillBench(Bench):
 
     def _leave_out(self, name: str) -> Callable[[], None]:
         """Replace launches by nothing; returns what puts them back."""
-        owner, methods = self._owners[name]
-        for method in methods:
+        launches = self._launches[name]
+        for owner, method in launches:
             setattr(owner, method, _nothing)
 
         def put_back() -> None:
-            for method in methods:
+            for owner, method in launches:
                 delattr(owner, method)
 
         return put_back

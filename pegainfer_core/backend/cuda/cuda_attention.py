@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import math
+import sys
 from typing import TYPE_CHECKING
 
 from pegainfer_core.backend.cuda.arrays import address, element
+from pegainfer_core.backend.cuda.cuda_batch import DeferredHeads
 from pegainfer_core.backend.cuda.pages import layer_address, page_boxes, page_values
 from pegainfer_core.backend.cuda.prefill_attention import PrefillAttention
 from pegainfer_core.backend.cuda.tensor_maps import TensorMaps
@@ -13,11 +15,12 @@ from pegainfer_core.backend.dtype import DType
 from pegainfer_core.kernels import catalog
 
 if TYPE_CHECKING:
-    from pegainfer_core.backend.cuda.cuda_batch import CudaBatch, DeferredHeads
+    from pegainfer_core.backend.cuda.cuda_batch import CudaBatch
     from pegainfer_core.backend.cuda.device import Device
     from pegainfer_core.backend.cuda.library import KernelLibrary
     from pegainfer_core.backend.decoder import AttentionShape
     from pegainfer_core.backend.kv_pool import KvPool
+    from pegainfer_core.backend.rope import RopeTable
     from pegainfer_core.backend.tensor import Tensor
     from pegainfer_core.backend.workspace import Workspace
 
@@ -26,7 +29,8 @@ _COUNTER_BYTES = 1 << 20
 """For (rows, key heads) of a step, four bytes each."""
 
 _MAX_FUSED_ROWS = 64
-"""Beyond, what each program does before its attention costs more than launches of its own."""
+"""Beyond, where keys and values are not copied ahead, what each program does before its attention
+costs more than launches of its own."""
 
 
 class CudaAttention:
@@ -41,14 +45,47 @@ class CudaAttention:
         self._device = device
         self._library = library
         self._overlaps = device.arch >= catalog.OVERLAP_ARCH
+        copies_ahead = device.arch == catalog.DECODE_PAGES_ARCH
+        self._max_fused_rows = sys.maxsize if copies_ahead else _MAX_FUSED_ROWS
         self._maps = TensorMaps(device)
         self._prefill = PrefillAttention(device, library, self._maps)
         self._counters = device.allocate(_COUNTER_BYTES)
         device.fill(self._counters.address, 0, _COUNTER_BYTES)
 
-    def defers_heads(self, batch: CudaBatch) -> bool:
-        """Whether `attend` does the head norms, RoPE and KV write of this step on its way."""
-        return not batch.num_tiles and batch.num_rows <= _MAX_FUSED_ROWS
+    def prepare(
+        self,
+        batch: CudaBatch,
+        qkv: Tensor,
+        head_norm: Tensor,
+        rope: RopeTable,
+        shape: AttentionShape,
+        kv: KvPool,
+        layer: int,
+    ) -> None:
+        """Head norms, RoPE and KV write of a layer, now or on the way of its attention."""
+        if self._defers_heads(batch):
+            batch.deferred = DeferredHeads(layer, head_norm, rope)
+            return
+        num_heads = shape.num_heads + shape.num_kv_heads
+        half, page_tokens = rope.cos.width, kv.layout.page_tokens
+        if 2 * half == shape.head_dim:
+            spec = catalog.prepare_row(element(qkv.dtype), half, page_tokens)
+            self._library.get(spec).launch(
+                self._device.stream, (batch.num_tokens, -(-num_heads // catalog.PREPARED_HEADS)),
+                address(qkv), address(head_norm), address(rope.cos), address(rope.sin),
+                batch.positions, batch.slots, layer_address(kv, layer), qkv.width,
+                shape.num_heads, shape.num_kv_heads, page_values(kv), shape.norm_eps,
+            )  # fmt: skip
+            return
+        spec = catalog.prepare_heads(
+            element(qkv.dtype), shape.head_dim, half, page_tokens, norm=True, rope=True, write=True
+        )
+        self._library.get(spec).launch(
+            self._device.stream, (batch.num_tokens, num_heads),
+            address(qkv), address(head_norm), address(rope.cos), address(rope.sin),
+            batch.positions, batch.slots, layer_address(kv, layer), qkv.width, 0,
+            shape.num_heads, shape.num_kv_heads, page_values(kv), shape.norm_eps,
+        )  # fmt: skip
 
     def takes_pages(self, shape: AttentionShape, kv: KvPool, dtype: DType) -> bool:
         """Whether decoding rows attend by bulk copies of their pages."""
@@ -84,6 +121,10 @@ class CudaAttention:
             self._attend_decoding(batch, qkv, shape, kv, layer, attended, workspace)
         if batch.num_tiles:
             self._prefill.attend(batch, qkv, shape, kv, layer, attended, workspace)
+
+    def _defers_heads(self, batch: CudaBatch) -> bool:
+        """Whether `attend` does the head norms, RoPE and KV write of this step on its way."""
+        return not batch.num_tiles and batch.num_rows <= self._max_fused_rows
 
     def _attend_pages(
         self,

@@ -51,7 +51,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 _STAGING_BYTES: Final = 4 << 20
-_CTAS_A_MULTIPROCESSOR: Final = 4
+_CTAS_A_MULTIPROCESSOR: Final = 2
 
 
 class CudaBackend(Backend):

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, cast
 
 from pegainfer_core.backend.cuda.arrays import address, element
 from pegainfer_core.backend.cuda.cuda_attention import CudaAttention
-from pegainfer_core.backend.cuda.cuda_batch import CudaBatch, DeferredHeads
+from pegainfer_core.backend.cuda.cuda_batch import CudaBatch
 from pegainfer_core.backend.cuda.cuda_products import CudaProducts
 from pegainfer_core.backend.cuda.layer_products import LayerProducts
 from pegainfer_core.backend.cuda.pages import layer_address, page_values
@@ -82,25 +82,8 @@ class CudaOps(Ops):
         ):
             self.rms_norm(count, hidden, weights.input_norm, shape.norm_eps, normed)
             self.linear(count, normed, weights.qkv, qkv)
-        if self._attention.defers_heads(cuda):
-            # The attention of decoding rows does the rest on its way.
-            cuda.deferred = DeferredHeads(layer, weights.head_norm, rope)
-            return
-        spec = catalog.prepare_heads(
-            element(qkv.dtype),
-            shape.head_dim,
-            rope.cos.width,
-            kv.layout.page_tokens,
-            norm=True,
-            rope=True,
-            write=True,
-        )
-        self._launch(
-            spec, (count, shape.num_heads + shape.num_kv_heads), address(qkv),
-            address(weights.head_norm), address(rope.cos), address(rope.sin),
-            cuda.positions, cuda.slots, layer_address(kv, layer),
-            qkv.width, 0, shape.num_heads, shape.num_kv_heads, page_values(kv), shape.norm_eps,
-        )  # fmt: skip
+        self.layer_products.launch()
+        self._attention.prepare(cuda, qkv, weights.head_norm, rope, shape, kv, layer)
 
     def out_proj_add(
         self, batch: Batch, attended: Tensor, weight: Tensor, hidden: Tensor, workspace: Workspace

@@ -13,6 +13,7 @@ from pegainfer_core.backend.cuda.pages import (
     page_values,
 )
 from pegainfer_core.backend.cuda.tensor_maps import TensorLayout
+from pegainfer_core.backend.cuda.work_items import max_split_parts
 from pegainfer_core.backend.dtype import DType
 from pegainfer_core.kernels import catalog
 
@@ -52,7 +53,7 @@ class PrefillAttention:
         self, batch: CudaBatch, shape: AttentionShape, workspace: Workspace
     ) -> tuple[Tensor, Tensor]:
         """Room for the parts of split tiles: sums, and their maxima and totals."""
-        parts = batch.upload.limits.prefill.target * shape.num_kv_heads
+        parts = max_split_parts(batch.upload.limits.prefill) * shape.num_kv_heads
         rows = parts * catalog.PREFILL_ROWS
         sums = workspace.buffer("prefill_sums", shape.head_dim, DType.FLOAT32, rows)
         return sums, workspace.buffer("prefill_stats", 2, DType.FLOAT32, rows)

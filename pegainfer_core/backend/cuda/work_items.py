@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+import math
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
 
@@ -14,8 +15,14 @@ if TYPE_CHECKING:
     IntArray = NDArray[np.int32]
     IntArray64 = NDArray[np.int64]
 
-_MIN_PART_BLOCKS = 2
+_MIN_PART_BLOCKS: Final = 2
 """Joining a shorter part costs more than it saves."""
+
+_JOIN_BLOCKS: Final = 2
+"""What joining costs, in blocks."""
+
+_SHARES: Final = (1.25, 1, 0.75, 0.5)
+"""Lengths of parts that are tried, in shares of the work for one place on the device."""
 
 
 class DecodeItems(NamedTuple):
@@ -67,7 +74,7 @@ class PrefillLimits(NamedTuple):
     Attributes:
         tile: Query tokens in a tile.
         block: Parts of a tile's keys begin at multiples of this many.
-        target: Pieces that keep the device busy; this many more than tiles at most.
+        target: Pieces that keep the device busy.
     """
 
     tile: int
@@ -77,7 +84,12 @@ class PrefillLimits(NamedTuple):
 
 def max_prefill_items(max_rows: int, max_tokens: int, limits: PrefillLimits) -> int:
     """Most pieces of a step."""
-    return max_rows + max_tokens // limits.tile + limits.target
+    return max_rows + max_tokens // limits.tile + max_split_parts(limits)
+
+
+def max_split_parts(limits: PrefillLimits) -> int:
+    """Most parts of a step's tiles that are split at all."""
+    return 4 * limits.target
 
 
 def prefill_items(
@@ -121,10 +133,32 @@ def prefill_items(
     return items[np.argsort(begin - last, kind="stable")].astype(np.int32)
 
 
-def _part_sizes(keys: NDArray[np.int64], limits: PrefillLimits) -> tuple[IntArray64, IntArray64]:
-    """Keys in a part of each tile, and its parts: as many as its share of the target."""
+def _part_sizes(keys: IntArray64, limits: PrefillLimits) -> tuple[IntArray64, IntArray64]:
+    """Keys in a part of each tile, and its parts, so that the last piece to end is early."""
     blocks = -(-keys // limits.block)
-    wanted = blocks * limits.target // int(blocks.sum())
-    parts = np.clip(wanted, 1, -(-blocks // _MIN_PART_BLOCKS))
-    size = -(-blocks // parts)
-    return size * limits.block, -(-blocks // size)
+    chosen = blocks
+    share = int(blocks.sum()) / limits.target
+    if blocks.max() > max(share / 2, _MIN_PART_BLOCKS):
+        longest = [max(math.ceil(factor * share), _MIN_PART_BLOCKS) for factor in _SHARES]
+        sizes = [blocks, *(_even_parts(blocks, most) for most in dict.fromkeys(longest))]
+        fitting = [size for size in sizes if _num_split(blocks, size) <= max_split_parts(limits)]
+        chosen = min(fitting, key=lambda size: _rounds(blocks, size, limits.target))
+    return chosen * limits.block, -(-blocks // chosen)
+
+
+def _even_parts(blocks: IntArray64, most: int) -> IntArray64:
+    """Blocks in the parts of each tile, cut as evenly as `most` a part allows."""
+    return -(-blocks // -(-blocks // most))
+
+
+def _num_split(blocks: IntArray64, size: IntArray64) -> int:
+    """Parts of tiles that have more than one."""
+    parts = -(-blocks // size)
+    return int(parts[parts > 1].sum())
+
+
+def _rounds(blocks: IntArray64, size: IntArray64, target: int) -> int:
+    """About how many blocks the device takes one after the other, longest pieces first."""
+    parts = -(-blocks // size)
+    pieces = -np.sort(-np.repeat(size, parts))
+    return int(pieces[::target].sum()) + (_JOIN_BLOCKS if parts.max() > 1 else 0)

@@ -15,16 +15,21 @@ DECODE_BLOCK: Final = 64
 """Positions a step of the decode attention takes; parts of contexts are multiples of it."""
 
 
+PREPARED_HEADS: Final = 8
+"""Heads that a program prepares at a time."""
+
 DECODE_ITEM_INTS: Final = 8
 """Values that describe a part of a context; the kernels' sources say which."""
 
 DECODE_PAGE_KEYS: Final = 16
 """Keys that one bulk copy of the decode attention brings; also most query heads a key head."""
 
-_PAGES_ARCH: Final = 90
+DECODE_PAGES_ARCH: Final = 90
+"""Where decode attention copies pages in bulk; measured on this one alone."""
+
 _PAGES_HEAD_DIMS: Final = (64, 128, 256)
 _PAGES_WARPS: Final = 4
-_PAGES_STAGES: Final = 2
+_PAGES_STAGES: Final = 3
 _PAGES_RESERVE: Final = 1024
 
 
@@ -61,6 +66,32 @@ def prepare_heads(
             ("WRITE", int(write)),
         ),
         num_warps=1,
+    )
+
+
+def prepare_row(element: ElementType, half: int, page_tokens: int) -> KernelSpec:
+    """Norm, RoPE and KV write of heads that turn as a whole."""
+    pointer = f"*{element}:16"
+    aligned = ":16" if half % 16 == 0 else ""
+    return KernelSpec(
+        module="heads",
+        function="prepare_row",
+        arguments=(
+            *(pointer,) * 4,
+            *("*i32",) * 2,
+            pointer,
+            f"i32{aligned}",
+            *("i32",) * 2,
+            f"i64{aligned}",
+            "fp32",
+        ),
+        constants=(
+            ("HALF", half),
+            ("BLOCK", power_of_two(half)),
+            ("HEADS", PREPARED_HEADS),
+            ("PAGE", page_tokens),
+        ),
+        num_warps=2,
     )
 
 
@@ -158,7 +189,7 @@ def takes_decode_pages(
 ) -> bool:
     """Whether decode attention has a kernel with bulk tensor copies."""
     return (
-        arch == _PAGES_ARCH
+        arch == DECODE_PAGES_ARCH
         and element == "bf16"
         and head_dim in _PAGES_HEAD_DIMS
         and page_tokens % DECODE_PAGE_KEYS == 0

@@ -11,7 +11,7 @@ from pegainfer_core.kernels.catalog.attention import (
     combine_items,
     decode_attention,
     decode_pages,
-    prepare_heads,
+    prepare_row,
     takes_decode_pages,
 )
 from pegainfer_core.kernels.catalog.choice import argmax_parts, argmax_rows
@@ -46,7 +46,7 @@ def decoder_specs(sizes: DecoderSizes, arch: Arch) -> list[KernelSpec]:
         take_rows(element, sizes.hidden),
         rms_norm(element, sizes.hidden, overlaps=False),
         silu_mul(element, sizes.intermediate),
-        prepare_heads(element, head_dim, head_dim // 2, page, norm=True, rope=True, write=True),
+        prepare_row(element, head_dim // 2, page),
         attend_tiles_wgmma(head_dim, page, group)
         if takes_wgmma(element, head_dim, page, group, arch)
         else attend_tiles(element, head_dim, page, group),

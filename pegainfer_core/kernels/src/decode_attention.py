@@ -33,8 +33,8 @@ def attend_items(
 ):
     """One item: the queries of one row and key head, over positions [begin, end).
 
-    `items` holds (row, begin, end, ...); `pages` is one layer's; `scale` includes log2(e). Writes the
-    unnormalised sum and (maximum, total) per query head; grid (most items, key heads).
+    `items` holds (row, begin, end, ...); `pages` is one layer's; `scale` includes log2(e). Writes
+    the unnormalised sum and (maximum, total) per query head; grid (most items, key heads).
     """
     item = tl.program_id(0)
     if item >= tl.load(num_items):

@@ -33,7 +33,11 @@ def rms_norm(x, weight, out, width, eps, BLOCK: tl.constexpr, OVERLAP: tl.conste
         gdc_wait()
     values = tl.load(x + row * width + columns, mask=mask, other=0.0).to(tl.float32)
     root = tl.sqrt_rn(tl.sum(values * values, axis=0) / width + eps)
-    normed = tl.div_rn(values, root).to(out.dtype.element_ty).to(tl.float32)
+    if out.dtype.element_ty == tl.bfloat16:
+        # A product per value is cheaper than a division, and its last bits are rounded away.
+        normed = (values * tl.div_rn(1.0, root)).to(tl.bfloat16).to(tl.float32)
+    else:
+        normed = tl.div_rn(values, root).to(out.dtype.element_ty).to(tl.float32)
     tl.store(out + row * width + columns, (normed * scale).to(out.dtype.element_ty), mask=mask)
 
 
@@ -45,7 +49,10 @@ def silu_mul(gate_up, out, width, BLOCK: tl.constexpr):
     mask = columns < width
     gate = tl.load(gate_up + row * 2 * width + columns, mask=mask, other=0.0).to(tl.float32)
     up = tl.load(gate_up + row * 2 * width + width + columns, mask=mask, other=0.0).to(tl.float32)
-    activated = tl.div_rn(gate, 1.0 + tl.exp(-gate)).to(out.dtype.element_ty).to(tl.float32)
+    if out.dtype.element_ty == tl.bfloat16:
+        activated = (gate / (1.0 + tl.exp(-gate))).to(tl.bfloat16).to(tl.float32)
+    else:
+        activated = tl.div_rn(gate, 1.0 + tl.exp(-gate)).to(out.dtype.element_ty).to(tl.float32)
     tl.store(out + row * width + columns, (activated * up).to(out.dtype.element_ty), mask=mask)
 
 
