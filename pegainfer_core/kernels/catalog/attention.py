@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import TYPE_CHECKING, Final
 
 from pegainfer_core.kernels.catalog.sizes import power_of_two
@@ -33,6 +34,7 @@ _PAGES_STAGES: Final = 3
 _PAGES_RESERVE: Final = 1024
 
 
+@cache
 def prepare_heads(
     element: ElementType,
     head_dim: int,
@@ -69,6 +71,7 @@ def prepare_heads(
     )
 
 
+@cache
 def prepare_row(element: ElementType, half: int, page_tokens: int) -> KernelSpec:
     """Norm, RoPE and KV write of heads that turn as a whole."""
     pointer = f"*{element}:16"
@@ -95,6 +98,7 @@ def prepare_row(element: ElementType, half: int, page_tokens: int) -> KernelSpec
     )
 
 
+@cache
 def attend_items(element: ElementType, head_dim: int, page_tokens: int, group: int) -> KernelSpec:
     """Decode attention over parts of contexts."""
     pointer = f"*{element}:16"
@@ -126,6 +130,7 @@ def attend_items(element: ElementType, head_dim: int, page_tokens: int, group: i
     )
 
 
+@cache
 def decode_attention(
     element: ElementType,
     head_dim: int,
@@ -173,6 +178,7 @@ def decode_attention(
     )
 
 
+@cache
 def combine_items(element: ElementType, head_dim: int) -> KernelSpec:
     """Joins the parts of each row's decode attention."""
     return KernelSpec(
@@ -197,6 +203,7 @@ def takes_decode_pages(
     )
 
 
+@cache
 def decode_pages(
     head_dim: int,
     half: int,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import TYPE_CHECKING, Final
 
 from pegainfer_core.kernels.catalog.sizes import power_of_two
@@ -47,6 +48,7 @@ def takes_wgmma(
     )
 
 
+@cache
 def attend_tiles_wgmma(head_dim: int, page_tokens: int, group: int) -> KernelSpec:
     """Prefill attention in bfloat16 on Hopper."""
     row_bytes = 2 * head_dim
@@ -76,6 +78,7 @@ def prefill_parts(element: ElementType) -> int:
     return 1 if element == "bf16" else 8
 
 
+@cache
 def attend_tiles(element: ElementType, head_dim: int, page_tokens: int, group: int) -> KernelSpec:
     """Prefill attention on any architecture and type."""
     pointer = f"*{element}:16"
