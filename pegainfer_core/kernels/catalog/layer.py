@@ -127,4 +127,5 @@ def _shared_bytes(c: dict[str, int]) -> int:
     received = 2 * c["EXCHANGE"] * pairs_bytes
     scales = 2 * (2 * c["HIDDEN"] // c["SPLIT"])
     squares = 4 * 16 * c["TILES"] * (_WARPS + c["SPLIT"])
-    return c["DEPTH"] * _WARPS * 512 + parts + received + scales + squares
+    runs = _WARPS * 4 * 32
+    return c["DEPTH"] * _WARPS * 512 + parts + received + scales + runs + squares

@@ -38,7 +38,8 @@ typedef unsigned short u16;
 #define AT_RECEIVED (AT_PARTS + BUFFERS * BATCH * WARPS * PAIRS * 8)
 #define AT_SCALES (AT_RECEIVED + 2 * EXCHANGE * PAIRS * 8)
 #define SCALE_BYTES (HIDDEN * 2 / SPLIT)
-#define AT_SQUARES (AT_SCALES + 2 * SCALE_BYTES)
+#define AT_RUNS (AT_SCALES + 2 * SCALE_BYTES)
+#define AT_SQUARES (AT_RUNS + WARPS * 4 * 32)
 
 extern __shared__ __align__(128) char shared[];
 
@@ -165,11 +166,17 @@ struct Place {
     int thread, warp, lane, row, quarter, rank, team, teams;
 };
 
+// A warp's part of a product's weights, in shared memory: few registers, and little code wherever the
+// stream may come to its end.
+struct Run {
+    const char *at;
+    int row_bytes, chunks, left, step, other_step, unused;
+};
+
 // The stream of this thread's weights: where the next copy is from, and what is left of the product.
 struct Stream {
     const char *at;
     int chunk, chunks, left, step, other_step, product;
-    const char *weights[4];
 };
 
 template <class S> __device__ __forceinline__ void run_of(const Place &p, int &first, int &outs) {
@@ -181,39 +188,31 @@ template <class S> __device__ __forceinline__ int own_chunks(const Place &p) {
     return S::CHUNKS - (S::LAST_WARPS < WARPS && p.warp >= S::LAST_WARPS);
 }
 
-template <class S>
-__device__ __forceinline__ void begin(Stream &stream, const Place &p, const char *weight) {
+template <class S> __device__ __forceinline__ void prepare(const Place &p, int product, const char *weight) {
     int first, outs;
     run_of<S>(p, first, outs);
-    stream.at = weight + ((size_t)first * 8 + p.row) * (S::K * 2) +
-                ((p.rank * S::SLICE + p.warp) * 32 + p.quarter * 8) * 2;
-    stream.chunk = 0;
-    stream.chunks = own_chunks<S>(p);
-    stream.left = outs * S::KINDS * stream.chunks;
-    stream.step = S::GATED ? S::N * S::K * 2 : 8 * S::K * 2;
-    stream.other_step = S::GATED ? 8 * S::K * 2 - S::N * S::K * 2 : 8 * S::K * 2;
+    Run run;
+    run.at = weight + (size_t)first * (8 * S::K * 2) + (p.rank * S::SLICE + p.warp) * 64;
+    run.row_bytes = S::K * 2;
+    run.chunks = own_chunks<S>(p);
+    run.left = outs * S::KINDS * run.chunks;
+    run.step = S::GATED ? S::N * S::K * 2 : 8 * S::K * 2;
+    run.other_step = S::GATED ? 8 * S::K * 2 - S::N * S::K * 2 : 8 * S::K * 2;
+    run.unused = 0;
+    ((Run *)(shared + AT_RUNS))[p.warp * 4 + product] = run;
 }
 
+// On to the next product of which this warp has a part.
 __device__ __forceinline__ void begin_next(Stream &stream, const Place &p) {
-    ++stream.product;
-#if PRODUCTS & 1
-    if (stream.product == 0) return begin<Out>(stream, p, stream.weights[0]);
-#else
-    if (stream.product == 0) ++stream.product;
-#endif
-#if PRODUCTS & 2
-    if (stream.product == 1) return begin<GateUp>(stream, p, stream.weights[1]);
-#else
-    if (stream.product == 1) ++stream.product;
-#endif
-#if PRODUCTS & 4
-    if (stream.product == 2) return begin<Down>(stream, p, stream.weights[2]);
-#else
-    if (stream.product == 2) ++stream.product;
-#endif
-#if PRODUCTS & 8
-    if (stream.product == 3) begin<Qkv>(stream, p, stream.weights[3]);
-#endif
+    do {
+        if (++stream.product == 4) return;
+        const Run &run = ((const Run *)(shared + AT_RUNS))[p.warp * 4 + stream.product];
+        stream.at = run.at + p.row * run.row_bytes + p.quarter * 16;
+        stream.chunks = run.chunks;
+        stream.left = run.left;
+        stream.step = run.step;
+        stream.other_step = run.other_step;
+    } while (stream.left == 0);
 }
 
 // Starts the next copy of the stream, if there is one, into a place of the ring.
@@ -450,10 +449,25 @@ layer_products(const char *attended, u16 *hidden, u16 *activated, u16 *qkv, cons
     p.thread = threadIdx.x, p.warp = threadIdx.x >> 5, p.lane = threadIdx.x & 31;
     p.row = p.lane >> 2, p.quarter = p.lane & 3;
     p.rank = blockIdx.x % SPLIT, p.team = blockIdx.x / SPLIT, p.teams = gridDim.x / SPLIT;
+    if (p.lane < 4) ((Run *)(shared + AT_RUNS))[p.warp * 4 + p.lane].left = 0;
+    __syncwarp();
+    if (p.lane == 0) {
+#if PRODUCTS & 1
+        prepare<Out>(p, 0, out_weight);
+#endif
+#if PRODUCTS & 2
+        prepare<GateUp>(p, 1, gate_up_weight);
+#endif
+#if PRODUCTS & 4
+        prepare<Down>(p, 2, down_weight);
+#endif
+#if PRODUCTS & 8
+        prepare<Qkv>(p, 3, qkv_weight);
+#endif
+    }
+    __syncwarp();
     Stream stream;
-    stream.weights[0] = out_weight, stream.weights[1] = gate_up_weight;
-    stream.weights[2] = down_weight, stream.weights[3] = qkv_weight;
-    stream.left = 0, stream.product = -1;
+    stream.chunk = 0, stream.left = 0, stream.product = -1;
     begin_next(stream, p);
     const u32 ring = shared_address(shared) + p.thread * 16;
 #pragma unroll 1
