@@ -1,0 +1,8 @@
+"""CUDA C++ kernels on the host, fiber by fiber."""
+
+from __future__ import annotations
+
+from tests.kernels.emulated.kernels import decode_pages, prefill_wgmma
+from tests.kernels.emulated.step import EmulatedStep
+
+__all__ = ["EmulatedStep", "decode_pages", "prefill_wgmma"]
