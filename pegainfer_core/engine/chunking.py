@@ -17,15 +17,18 @@ if TYPE_CHECKING:
 MIXED_PREFILL_TOKENS: Final = 1024
 """Prompt tokens in a step beside decoding rows while few wait: bounds what a token waits."""
 
-MANY_TOKENS: Final = 4 * MIXED_PREFILL_TOKENS
+MANY_PROMPTS: Final = 4
+MANY_TOKENS: Final = MANY_PROMPTS * MIXED_PREFILL_TOKENS
+LONE_PREFILL_TOKENS: Final = 4096
+"""Tokens of a single prompt in a step: where devices are fastest a token."""
 
 
 def prefill_budget(sequences: Ordered[Sequence], limit_tokens: int, num_decode: int) -> int:
     """Most prompt tokens in a step.
 
     Every running request waits for the step's prompt tokens, so beside decoding rows the budget is
-    small. Not so when many prompt tokens wait: they delay everybody in any case, by less in few
-    large steps than in many small ones, because each of those also carries the decoding rows.
+    small. Not so when many prompts wait: they delay everybody in any case, by less in few large
+    steps than in many small ones, because each of those also carries the decoding rows.
 
     Args:
         sequences: Prefilling ones.
@@ -33,8 +36,11 @@ def prefill_budget(sequences: Ordered[Sequence], limit_tokens: int, num_decode: 
         num_decode: Decoding rows in the step.
     """
     waiting = sum(sequence.num_uncomputed for sequence in sequences)
-    if num_decode and waiting < MANY_TOKENS:
+    many = len(sequences) >= MANY_PROMPTS and waiting >= MANY_TOKENS
+    if num_decode and not many:
         return min(MIXED_PREFILL_TOKENS, limit_tokens)
+    if len(sequences) == 1:
+        return min(LONE_PREFILL_TOKENS, limit_tokens)
     return limit_tokens
 
 

@@ -13,7 +13,11 @@ from pegainfer_core.engine import (
     prefill_budget,
     share_prefill_budget,
 )
-from pegainfer_core.engine.chunking import MANY_TOKENS, MIXED_PREFILL_TOKENS
+from pegainfer_core.engine.chunking import (
+    LONE_PREFILL_TOKENS,
+    MANY_TOKENS,
+    MIXED_PREFILL_TOKENS,
+)
 from pegainfer_core.kv import KvManager, PageError
 
 
@@ -105,9 +109,11 @@ def test_a_chunk_without_reservation_is_a_clear_error() -> None:
     [
         ([], 4, MIXED_PREFILL_TOKENS),
         ([1024], 4, MIXED_PREFILL_TOKENS),
-        ([MANY_TOKENS - 1], 4, MIXED_PREFILL_TOKENS),
+        ([MANY_TOKENS], 4, MIXED_PREFILL_TOKENS),
+        ([MANY_TOKENS // 4 - 1] * 4, 4, MIXED_PREFILL_TOKENS),
         ([MANY_TOKENS // 4] * 4, 4, 8192),
-        ([1024], 0, 8192),
+        ([16384], 0, LONE_PREFILL_TOKENS),
+        ([1024, 1024], 0, 8192),
     ],
 )
 def test_decoding_rows_bound_the_budget_until_many_prompts_wait(

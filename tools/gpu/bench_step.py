@@ -73,6 +73,7 @@ class Bench:
         )
         self.random = np.random.default_rng(0)
         self._next_page = 1
+        self._next_slot = 0
 
     def sequence(self, context: int) -> Sequence:
         """A random prompt, with pages for it and 600 more tokens."""
@@ -82,7 +83,10 @@ class Bench:
         count = self.layout.pages_for(context + 600)
         pages = list(range(self._next_page, self._next_page + count))
         self._next_page += count
-        return Sequence(request, 600, page_ids=pages)
+        sequence = Sequence(request, 600, page_ids=pages)
+        sequence.slot = self._next_slot
+        self._next_slot += 1
+        return sequence
 
     def step(self, rows: list[Row]) -> None:
         """Compute rows and append what was chosen."""
@@ -95,7 +99,7 @@ class Bench:
 
     def decode(self, num_rows: int, context: int, weight_bytes: float) -> str:
         """Time decode steps of so many rows with contexts of this length."""
-        self._next_page = 1
+        self._next_page, self._next_slot = 1, 0
         sequences = [self.sequence(context) for _ in range(num_rows)]
         for sequence in sequences:
             # The keys before are whatever the pages hold: time does not depend on them.
@@ -118,7 +122,7 @@ class Bench:
         """Time the whole prefill of one prompt, first token included."""
         walls = []
         for _ in range(5):
-            self._next_page = 1
+            self._next_page, self._next_slot = 1, 0
             sequence = self.sequence(num_tokens)
             started = time.perf_counter()
             for start in range(0, num_tokens, self.plan.max_prefill_tokens):
