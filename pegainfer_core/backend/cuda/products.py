@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import ctypes
 import logging
-import statistics
-from itertools import pairwise
 from typing import TYPE_CHECKING, Final
 
 from pegainfer_core.backend.cuda import cublaslt
-from pegainfer_core.backend.cuda.device import Event
 from pegainfer_core.backend.cuda.product_plan import (
     WORKSPACE_BYTES,
     Planner,
@@ -17,6 +14,7 @@ from pegainfer_core.backend.cuda.product_plan import (
     algorithm_of,
 )
 from pegainfer_core.backend.cuda.product_shape import ProductShape
+from pegainfer_core.backend.cuda.product_trials import ProductTrials
 
 if TYPE_CHECKING:
     from pegainfer_core.backend.cuda.device import Device
@@ -27,9 +25,6 @@ __all__ = ["ProductShape", "Products"]
 logger = logging.getLogger(__name__)
 
 _NUM_CANDIDATES: Final = 8
-_NUM_TRIALS: Final = 5
-_ONE_BYTES: Final = 0x3F
-"""Repeated, a bfloat16 of about 0.75 and a float32 of about 0.75."""
 
 
 class Products:
@@ -37,7 +32,7 @@ class Products:
 
     Args:
         device: Whose stream they run on; this object belongs to its thread.
-        tuned: Measured algorithms of large products.
+        tuned: Measured algorithms.
     """
 
     def __init__(self, device: Device, tuned: TunedProducts | None = None) -> None:
@@ -64,7 +59,7 @@ class Products:
             cublaslt.check(status, f"the product {shape}")
 
     def tune(self, shapes: list[ProductShape]) -> None:
-        """Measure the proposed algorithms of large products that were never measured here.
+        """Measure the proposed algorithms of products that were never measured on such a device.
 
         Args:
             shapes: Of `TUNED_ROWS` rows each.
@@ -75,39 +70,18 @@ class Products:
         missing = self._tuned.missing(shapes) if self._tuned else []
         if not missing or self._tuned is None:
             return
-        sizes = [
-            max(s.rows * s.k * s.operands.itemsize for s in missing),
-            max(s.n * s.k * s.operands.itemsize for s in missing),
-            max(s.rows * s.n * s.result.itemsize for s in missing),
-        ]
-        operands = [self._device.allocate(size) for size in sizes]
-        for memory in operands:
-            self._device.fill(memory.address, _ONE_BYTES, memory.num_bytes)
-        x, weight, out = (memory.address for memory in operands)
-        self._tuned.store({s: algorithm_of(self._fastest(s, x, weight, out)) for s in missing})
-        self._device.synchronize()
+        trials = ProductTrials(self._device, missing, self._submit)
+        found = {}
+        for shape in missing:
+            plans = self._planner.plans(shape, _NUM_CANDIDATES)
+            found[shape] = algorithm_of(trials.fastest(shape, plans))
+        self._tuned.store(found)
         logger.info("measured %d shapes of products", len(missing))
 
     def _plan(self, shape: ProductShape) -> ProductPlan:
         algorithm = self._tuned.get(shape) if self._tuned else None
         plan = self._planner.plan_with(shape, algorithm) if algorithm else None
         return plan or self._planner.plans(shape, 1)[0]
-
-    def _fastest(self, shape: ProductShape, x: int, weight: int, out: int) -> ProductPlan:
-        plans = self._planner.plans(shape, _NUM_CANDIDATES)
-        times = [self._time_ms(plan, shape.accumulate, x, weight, out) for plan in plans]
-        return plans[times.index(min(times))]
-
-    def _time_ms(self, plan: ProductPlan, accumulate: bool, x: int, weight: int, out: int) -> float:
-        events = [Event(timing=True) for _ in range(_NUM_TRIALS + 1)]
-        if self._submit(plan, accumulate, x, weight, out):
-            return float("inf")
-        for event in events:
-            event.record(self._device)
-            self._submit(plan, accumulate, x, weight, out)
-        events[-1].wait()
-        pairs = pairwise(events)
-        return statistics.median(last.ms_since(first) for first, last in pairs)
 
     def _submit(self, plan: ProductPlan, accumulate: bool, x: int, weight: int, out: int) -> int:
         status: int = self._matmul(

@@ -1,6 +1,7 @@
-"""Which algorithm was fastest for large products on this kind of GPU, remembered in a file.
+"""Which algorithm was fastest for products on this kind of GPU, remembered in a file.
 
-cuBLASLt's first proposal is up to 8 % slower than its best. Knows no handles: algorithms are bytes.
+cuBLASLt's first proposal is up to 10 % slower than its best. Knows no handles: algorithms are
+bytes.
 """
 
 from __future__ import annotations
@@ -22,11 +23,8 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-TUNED_ROWS: Final = (512, 1024, 2048, 4096, 8192)
+TUNED_ROWS: Final = (8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192)
 """Sizes that are timed; others take the algorithm of the next larger one."""
-
-_LEAST_ROWS: Final = 384
-"""Smaller products are bound by memory, where the proposals hardly differ."""
 
 _Algorithms = dict[str, bytes]
 
@@ -50,8 +48,7 @@ class TunedProducts:
 
     def get(self, shape: ProductShape) -> bytes | None:
         """The algorithm for a shape, None where none was measured."""
-        size = tuned_rows(shape.rows)
-        return None if size is None else self._algorithms.get(_key(shape, size))
+        return self._algorithms.get(_key(shape, tuned_rows(shape.rows)))
 
     def missing(self, shapes: list[ProductShape]) -> list[ProductShape]:
         """Those of the given shapes, of `TUNED_ROWS` rows each, that were not measured."""
@@ -70,7 +67,7 @@ class TunedProducts:
 
 
 def decoder_products(shape: AttentionShape, hidden: int, intermediate: int) -> list[ProductShape]:
-    """The large bfloat16 products of a decoder's prefill, of all sizes that are measured."""
+    """The bfloat16 products of a decoder's layers, of all sizes that are measured."""
     sides = [
         (shape.qkv_width, hidden, False),
         (hidden, shape.query_width, True),
@@ -81,10 +78,8 @@ def decoder_products(shape: AttentionShape, hidden: int, intermediate: int) -> l
     return [ProductShape(rows, n, k, kind, kind, add) for rows in TUNED_ROWS for n, k, add in sides]
 
 
-def tuned_rows(rows: int) -> int | None:
-    """The measured size that stands for a number of rows, None for few rows."""
-    if rows < _LEAST_ROWS:
-        return None
+def tuned_rows(rows: int) -> int:
+    """The measured size that stands for a number of rows."""
     return next((size for size in TUNED_ROWS if size >= rows), TUNED_ROWS[-1])
 
 
