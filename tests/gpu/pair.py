@@ -28,6 +28,7 @@ TOLERANCE = {DType.FLOAT32: 1e-5, DType.BFLOAT16: 6e-3}
 
 MAX_TOKENS = 1024
 MAX_ROWS = 80
+MAX_CONTEXT = 16_384
 
 
 @dataclass
@@ -47,7 +48,7 @@ class Pair:
         self.dtype = dtype
         self.random = np.random.default_rng(seed)
         self.workspaces = [
-            backend.workspace(MAX_TOKENS, 4096) for backend in (self.numpy, self.cuda)
+            backend.workspace(MAX_TOKENS, MAX_CONTEXT) for backend in (self.numpy, self.cuda)
         ]
 
     def values(self, *shape: int, scale: float = 1.0, center: float = 0.0) -> FloatArray:

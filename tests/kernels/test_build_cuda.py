@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import msgspec
 import pytest
 
 from pegainfer_core.kernels import KernelCache, KernelError, build_kernels, catalog
-from pegainfer_core.kernels.catalog import LAYER_ROWS, LayerWidths
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -15,23 +15,23 @@ if TYPE_CHECKING:
 # Runs where compilers are, with what `make test-kernels` installs; it never touches a GPU.
 pytestmark = pytest.mark.gpu
 
-WIDTHS = LayerWidths(hidden=384, query=384, inner=1408, qkv=640, gate_up=True, down=True)
+GROUPS = (1, 4, 5)
 
 
-@pytest.mark.parametrize("arch", [90, 100])
-def test_layer_products_build(arch: int, tmp_path: Path) -> None:
+def test_attention_builds(tmp_path: Path) -> None:
     cache = KernelCache(tmp_path)
-    specs = [catalog.layer_products(WIDTHS, rows, arch) for rows in LAYER_ROWS]
-    assert build_kernels(cache, specs, [arch]) == len(specs)
+    specs = [catalog.attend_tiles_wgmma(128, 16, group) for group in GROUPS]
+    assert build_kernels(cache, specs, [90]) == len(specs)
     for spec in specs:
-        entry, code = cache.load(spec, arch)
-        assert code.startswith(b"\x7fELF") and b"layer_products" in code
+        entry, code = cache.load(spec, 90)
+        assert code.startswith(b"\x7fELF") and spec.function.encode() in code
         assert entry.shared_bytes == spec.shared_bytes
         assert entry.nvrtc_version and not entry.triton_version
-    assert build_kernels(cache, specs, [arch]) == 0
+    assert build_kernels(cache, specs, [90]) == 0
 
 
 def test_a_compilers_log_is_in_the_message(tmp_path: Path) -> None:
-    spec = catalog.layer_products(WIDTHS, 1, 90, TILES=-1)
-    with pytest.raises(KernelError, match=r"cannot compile layer_products\(.*for sm_90.*error"):
-        build_kernels(KernelCache(tmp_path), [spec], [90])
+    good = catalog.attend_tiles_wgmma(128, 16, 4)
+    bad = msgspec.structs.replace(good, constants=())
+    with pytest.raises(KernelError, match=r"cannot compile .*for sm_90.*error"):
+        build_kernels(KernelCache(tmp_path), [bad], [90])

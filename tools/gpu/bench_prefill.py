@@ -35,13 +35,7 @@ class PrefillBench(Bench):
         ops = self.backend.ops
         attention = ops._attention
         self._launches: dict[str, list[tuple[object, str]]] = {
-            "products": [
-                *((ops.products, name) for name in ("linear", "add")),
-                *(
-                    (ops.layer_products, f"add_{name}")
-                    for name in ("qkv", "out", "gate_up", "down")
-                ),
-            ],
+            "products": [(ops.products, name) for name in ("linear", "add")],
             "attention": [(attention, "attend")],
             "rest": [(ops, "_launch"), (attention, "prepare")],
         }

@@ -151,26 +151,11 @@ class Bench:
         return last.ms_since(first) / 20
 
 
-def compare(bench: Bench, limits: list[int], weight_bytes: float) -> list[str]:
-    """Decode steps with our own layer kernel up to each of some numbers of rows."""
-    lines = []
-    for limit in limits:
-        bench.backend.ops.layer_products.max_rows = limit
-        bench.forget_recordings()
-        lines.append(f"own layer products up to {limit} rows")
-        lines += [bench.decode(1, 16, weight_bytes)]
-        lines += [bench.decode(rows, 1024, weight_bytes) for rows in (1, 8, 16, 32, 64)]
-    return lines
-
-
 def main() -> int:
     names = [name for name in sys.argv[1:] if not name.startswith("-")]
     config = json.loads(Path(names[0]).read_text()) if names else QWEN3_4B
     bench = Bench(config)
     weight_bytes = 8.04e9
-    if "--decode" in sys.argv:
-        print("\n".join(compare(bench, [0, 32], weight_bytes)))
-        return 0
     lines = [bench.decode(rows, 1024, weight_bytes) for rows in (1, 2, 4, 8, 16, 32, 64, 128, 256)]
     lines += [bench.decode(1, 16, weight_bytes), bench.decode(1, 32768, weight_bytes)]
     lines += [bench.decode(8, 8192, weight_bytes)]

@@ -94,6 +94,10 @@ _launched: set[str] = set()
 _prepared: set[str] = set()
 
 
+_PLANTED_BYTES = 8 << 20
+_MISSING_BYTES = 4096
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--small", action="store_true")
@@ -115,13 +119,18 @@ def main() -> int:
 
 
 def _write_past_the_end() -> None:
-    """Fill more than was allocated: into memory of the same page, which no device notices."""
+    """Fill more than was allocated: into memory of the same page, which no device notices.
+
+    The allocation is large, so that none but it lies in that page.
+    """
     backend = CudaBackend()
-    memory = backend.device.allocate(512)
+    memory = backend.device.allocate(_PLANTED_BYTES - _MISSING_BYTES)
     table = backend.device.allocate(2 << 16)
     backend.device.fill(table.address, 0, table.num_bytes)
     kernel = backend.library.get(catalog.fill_quantiles("bf16"))
-    kernel.launch(backend.device.stream, (1, 1), memory.address, table.address, 1, 1024)
+    num_values = _PLANTED_BYTES // 2
+    grid = (-(-num_values // (16 * catalog.SEEDED_BLOCK)), 1)
+    kernel.launch(backend.device.stream, grid, memory.address, table.address, 1, num_values)
     backend.device.synchronize()
 
 

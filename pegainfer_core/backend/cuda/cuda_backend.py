@@ -81,8 +81,7 @@ class CudaBackend(Backend):
         self._foreign_bytes = total - free
         self.library = KernelLibrary(self.device.arch, cache)
         self.products = Products(self.device, _tuned_products(self.device, self.library))
-        self._cuda_ops = CudaOps(self.device, self.library, self.products)
-        self.ops = self._cuda_ops
+        self.ops = CudaOps(self.device, self.library, self.products)
         self._num_kv_heads = num_kv_heads
         self._group = group
         self._record = record
@@ -138,7 +137,6 @@ class CudaBackend(Backend):
 
     def to_host(self, tensor: Tensor, count: int) -> NDArray[np.float32]:
         """A copy, made when all work submitted before is done."""
-        self._cuda_ops.layer_products.launch()
         row_bytes = math.prod(tensor.shape[1:]) * tensor.dtype.itemsize
         raw = np.empty(count * row_bytes, np.uint8)
         for begin in range(0, raw.size, _STAGING_BYTES):
@@ -159,7 +157,7 @@ class CudaBackend(Backend):
     def run(self, batch: Batch, work: Callable[[Batch], None]) -> None:
         """Replay the recording of `work` at the batch's shape, made at its second use."""
         if not isinstance(batch, CudaBatch) or batch.shape is None:
-            self._complete(batch, work)
+            work(batch)
             return
         recordings = batch.upload.recordings
         key = (batch.shape, work)
@@ -170,7 +168,7 @@ class CudaBackend(Backend):
             recordings[key] = self._run_recorded(batch, work)
         else:
             # The first use loads kernels and plans products, which no recording may do.
-            self._complete(batch, work)
+            work(batch)
             recordings[key] = None
 
     def recorded_sizes(self, max_rows: int) -> list[int]:
@@ -224,15 +222,10 @@ class CudaBackend(Backend):
         """Ask the context."""
         raise_if_lost(self.device)
 
-    def _complete(self, batch: Batch, work: Callable[[Batch], None]) -> None:
-        """Do work, and what its last ops left waiting for more."""
-        work(batch)
-        self._cuda_ops.layer_products.launch()
-
     def _run_recorded(self, batch: CudaBatch, work: Callable[[Batch], None]) -> Recording | None:
         """Record and run once; without memory for that, run as it is, now and later."""
         try:
-            recording = self.device.record(lambda: self._complete(batch, work))
+            recording = self.device.record(lambda: work(batch))
             recording.replay(self.device)
         except Exception as error:
             if not is_out_of_memory(error):
@@ -245,7 +238,7 @@ class CudaBackend(Backend):
                 "--num-kv-pages, or silence this with --no-cuda-graph",
                 gpu_label(self.device), batch.num_tokens, free / 2**20, error,
             )  # fmt: skip
-            self._complete(batch, work)
+            work(batch)
             return None
         return recording
 

@@ -8,7 +8,6 @@ from pegainfer_core.backend.cuda.arrays import address, element
 from pegainfer_core.backend.cuda.cuda_attention import CudaAttention
 from pegainfer_core.backend.cuda.cuda_batch import CudaBatch
 from pegainfer_core.backend.cuda.cuda_products import CudaProducts
-from pegainfer_core.backend.cuda.layer_products import LayerProducts
 from pegainfer_core.backend.cuda.pages import layer_address, page_values
 from pegainfer_core.backend.dtype import DType
 from pegainfer_core.backend.ops import Ops
@@ -37,7 +36,6 @@ class CudaOps(Ops):
 
     Attributes:
         products: Which kernel computes a product.
-        layer_products: Products of few rows that wait for others to be launched with.
     """
 
     def __init__(self, device: Device, library: KernelLibrary, products: Products) -> None:
@@ -45,7 +43,6 @@ class CudaOps(Ops):
         self._library = library
         self._overlaps = device.arch >= catalog.OVERLAP_ARCH
         self.products = CudaProducts(device, library, products)
-        self.layer_products = LayerProducts(device, library)
         self._attention = CudaAttention(device, library)
 
     def embed(self, batch: Batch, table: Tensor, hidden: Tensor) -> None:
@@ -75,22 +72,16 @@ class CudaOps(Ops):
     ) -> None:
         """See `Ops.norm_qkv_rope_write`."""
         count, cuda = batch.num_tokens, cast(CudaBatch, batch)
-        # Laid out even if the first step is small.
         normed = workspace.buffer("normed", hidden.width, hidden.dtype)
-        if not self.layer_products.add_qkv(
-            count, hidden, weights.input_norm, shape.norm_eps, weights.qkv, qkv
-        ):
-            self.rms_norm(count, hidden, weights.input_norm, shape.norm_eps, normed)
-            self.linear(count, normed, weights.qkv, qkv)
-        self.layer_products.launch()
+        self.rms_norm(count, hidden, weights.input_norm, shape.norm_eps, normed)
+        self.linear(count, normed, weights.qkv, qkv)
         self._attention.prepare(cuda, qkv, weights.head_norm, rope, shape, kv, layer)
 
     def out_proj_add(
         self, batch: Batch, attended: Tensor, weight: Tensor, hidden: Tensor, workspace: Workspace
     ) -> None:
         """See `Ops.out_proj_add`; the sum is rounded once."""
-        if not self.layer_products.add_out(batch.num_tokens, attended, weight, hidden):
-            self.products.add(batch.num_tokens, attended, weight, hidden)
+        self.products.add(batch.num_tokens, attended, weight, hidden)
 
     def norm_gate_up_act(
         self,
@@ -105,8 +96,6 @@ class CudaOps(Ops):
         normed = workspace.buffer("normed", hidden.width, hidden.dtype)
         # Laid out even if the first step is small.
         gate_up = workspace.buffer("gate_up", weights.gate_up.shape[0], hidden.dtype)
-        if self.layer_products.add_gate_up(count, hidden, weights, activated):
-            return
         self.rms_norm(count, hidden, weights.norm, weights.norm_eps, normed)
         if self.products.takes_gemv(count, normed, activated):
             self.products.gemv(count, normed, weights.gate_up, activated, gated=True)
@@ -118,8 +107,7 @@ class CudaOps(Ops):
         self, batch: Batch, activated: Tensor, weight: Tensor, hidden: Tensor, workspace: Workspace
     ) -> None:
         """See `Ops.down_add`; the sum is rounded once."""
-        if not self.layer_products.add_down(batch.num_tokens, activated, weight, hidden):
-            self.products.add(batch.num_tokens, activated, weight, hidden)
+        self.products.add(batch.num_tokens, activated, weight, hidden)
 
     def take_logit_tokens(
         self, batch: Batch, first: int, count: int, x: Tensor, out: Tensor
@@ -144,7 +132,6 @@ class CudaOps(Ops):
 
     def linear(self, count: int, x: Tensor, weight: Tensor, out: Tensor) -> None:
         """See `Ops.linear`."""
-        self.layer_products.launch()
         self.products.linear(count, x, weight, out)
 
     def head_norm(self, count: int, x: Tensor, weight: Tensor, eps: float) -> None:
@@ -201,7 +188,6 @@ class CudaOps(Ops):
         workspace: Workspace,
     ) -> None:
         """See `Ops.paged_attention`."""
-        self.layer_products.launch()
         cuda = cast(CudaBatch, batch)
         self._attention.attend(cuda, qkv, shape, kv, layer, attended, workspace)
 
@@ -255,5 +241,4 @@ class CudaOps(Ops):
         )
 
     def _launch(self, spec: KernelSpec, grid: tuple[int, int], *arguments: float) -> None:
-        self.layer_products.launch()
         self._library.get(spec).launch(self._device.stream, grid, *arguments)

@@ -16,8 +16,6 @@ _LIBRARY: Final = "libcuda.so.1"
 _MAX_DYNAMIC_SHARED: Final = 8
 _PROGRAMMATIC_SERIALIZATION: Final = 6
 _OUT_OF_MEMORY: Final = 2
-_SHARED_ALONE: Final = 120 << 10
-"""So much shared memory that a multiprocessor has room for one block."""
 
 
 class LaunchAttribute(ctypes.Structure):
@@ -100,28 +98,6 @@ def load_function(code: bytes, symbol: str, shared_bytes: int) -> tuple[int, int
     if module.value is None or function.value is None:
         raise CudaError(f"loading {symbol} gave no handle")
     return module.value, function.value
-
-
-def max_clusters(function: ctypes.c_void_p, config: LaunchConfig, cluster: int) -> int:
-    """Clusters of a kernel that run at once when each multiprocessor has one block of it at most.
-
-    Args:
-        function: The kernel, compiled for clusters of this size.
-        config: How it is launched.
-        cluster: Blocks of a cluster.
-
-    Raises:
-        CudaError: The driver refuses.
-    """
-    lib, found = library(), ctypes.c_int()
-    alone = LaunchConfig.from_buffer_copy(config)
-    alone.grid_x, alone.shared_bytes = cluster, max(config.shared_bytes, _SHARED_ALONE)
-    alone.attributes, alone.num_attributes = None, 0
-    status = lib.cuFuncSetAttribute(function, _MAX_DYNAMIC_SHARED, alone.shared_bytes)
-    check(status, "asking for shared memory")
-    status = lib.cuOccupancyMaxActiveClusters(ctypes.byref(found), function, ctypes.byref(alone))
-    check(status, "counting clusters")
-    return found.value
 
 
 def serialization_attribute() -> LaunchAttribute:

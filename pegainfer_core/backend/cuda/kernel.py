@@ -11,7 +11,6 @@ from pegainfer_core.backend.cuda.driver import (
     check,
     library,
     load_function,
-    max_clusters,
     serialization_attribute,
 )
 from pegainfer_core.kernels import KernelError
@@ -66,17 +65,6 @@ class Kernel:
             self._config.num_attributes = 1
         self._config_pointer = ctypes.byref(self._config)
         self._launch = library().cuLaunchKernelEx
-        self._num_clusters: int | None = None
-
-    def num_clusters(self, size: int) -> int:
-        """Clusters of `size` blocks that run at once, with one block a multiprocessor at most.
-
-        Raises:
-            CudaError: The driver refuses.
-        """
-        if self._num_clusters is None:
-            self._num_clusters = max_clusters(self._function, self._config, size)
-        return self._num_clusters
 
     def launch(self, stream: int, grid: tuple[int, int], *arguments: float) -> None:
         """Launch on a stream.

@@ -46,15 +46,6 @@ from pegainfer_core.kernels.catalog.choice import (
 )
 from pegainfer_core.kernels.catalog.decoder import decoder_specs
 from pegainfer_core.kernels.catalog.embedding import embed_tokens
-from pegainfer_core.kernels.catalog.layer import (
-    LAYER_ROWS,
-    MAX_LAYER_ROWS,
-    LayerWidths,
-    layer_products,
-    layer_rows,
-    layer_split,
-    takes_layer,
-)
 from pegainfer_core.kernels.catalog.prefill import (
     PREFILL_BLOCK,
     PREFILL_ITEM_INTS,
@@ -92,8 +83,6 @@ __all__ = [
     "DECODE_PAGE_KEYS",
     "GEMV_BLOCK",
     "GEMV_ROWS",
-    "LAYER_ROWS",
-    "MAX_LAYER_ROWS",
     "OVERLAP_ARCH",
     "PREFILL_BLOCK",
     "PREFILL_ITEM_INTS",
@@ -105,7 +94,6 @@ __all__ = [
     "SMALL_BLOCK",
     "DecoderSizes",
     "ElementType",
-    "LayerWidths",
     "add_rows",
     "apply_rules",
     "argmax_parts",
@@ -128,9 +116,6 @@ __all__ = [
     "embed_tokens",
     "fill_quantiles",
     "gemv",
-    "layer_products",
-    "layer_rows",
-    "layer_split",
     "part_width",
     "prefill_parts",
     "prefill_tile",
@@ -143,6 +128,5 @@ __all__ = [
     "take_rows",
     "takes_decode_pages",
     "takes_gemv",
-    "takes_layer",
     "takes_wgmma",
 ]

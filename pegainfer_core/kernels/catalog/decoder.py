@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import msgspec
-
 from pegainfer_core.kernels.catalog.attention import (
     attend_items,
     combine_items,
@@ -16,13 +14,6 @@ from pegainfer_core.kernels.catalog.attention import (
 )
 from pegainfer_core.kernels.catalog.choice import argmax_parts, argmax_rows
 from pegainfer_core.kernels.catalog.embedding import embed_tokens
-from pegainfer_core.kernels.catalog.layer import (
-    LAYER_ROWS,
-    MAX_LAYER_ROWS,
-    LayerWidths,
-    layer_products,
-    takes_layer,
-)
 from pegainfer_core.kernels.catalog.prefill import attend_tiles, attend_tiles_wgmma, takes_wgmma
 from pegainfer_core.kernels.catalog.products import GEMV_ROWS, gemv, takes_gemv
 from pegainfer_core.kernels.catalog.rows import rms_norm, silu_mul, take_rows
@@ -65,7 +56,6 @@ def decoder_specs(sizes: DecoderSizes, arch: Arch) -> list[KernelSpec]:
         ]
     if overlaps:
         specs.append(rms_norm(element, sizes.hidden, overlaps=True))
-    specs += _layer_specs(sizes, arch)
     for rows in GEMV_ROWS:
         if takes_gemv(sizes.hidden):
             specs.append(gemv(element, sizes.hidden, rows, overlaps=overlaps))
@@ -74,25 +64,3 @@ def decoder_specs(sizes: DecoderSizes, arch: Arch) -> list[KernelSpec]:
             if takes_gemv(k):
                 specs.append(gemv(element, k, rows, overlaps=overlaps, add=True))
     return specs
-
-
-def _layer_specs(sizes: DecoderSizes, arch: Arch) -> list[KernelSpec]:
-    """The products before the first attention, between two, and after the last."""
-    if sizes.element != "bf16":
-        return []
-    qkv = (sizes.num_heads + 2 * sizes.num_kv_heads) * sizes.head_dim
-    first = LayerWidths(hidden=sizes.hidden, qkv=qkv)
-    last = LayerWidths(
-        hidden=sizes.hidden,
-        query=sizes.num_heads * sizes.head_dim,
-        inner=sizes.intermediate,
-        gate_up=True,
-        down=True,
-    )
-    wanted = (first, msgspec.structs.replace(last, qkv=qkv), last)
-    return [
-        layer_products(widths, rows, arch)
-        for widths in wanted
-        for rows in LAYER_ROWS
-        if rows <= MAX_LAYER_ROWS and takes_layer(widths, rows, arch)
-    ]
