@@ -55,6 +55,7 @@ class Qwen3Runner:
         pages_a_row = kv.layout.pages_for(plan.max_model_len)
         self._tables = PageTables(plan.max_num_seqs, pages_a_row)
         self._max_rows, self._max_tokens = plan.max_num_seqs, max_step_tokens(plan)
+        self._max_row_tokens = plan.max_model_len
         self._metadata = StepMetadata(
             max_tokens=max_step_tokens(plan),
             max_rows=plan.max_num_seqs,
@@ -105,9 +106,14 @@ class Qwen3Runner:
         return self._backend.upload(self._metadata)
 
     def _padding_prompt(self, num_tokens: int) -> Batch:
+        """In rows no longer than the context, beyond which there are neither pages nor angles."""
         self._metadata.clear()
-        pages = [PADDING_PAGE] * self._kv.layout.pages_for(num_tokens)
-        self._metadata.add_row([0] * num_tokens, 0, pages, samples=True)
+        for row in range(self._max_rows):
+            count = min(num_tokens, self._max_row_tokens)
+            if count:
+                pages = [PADDING_PAGE] * self._kv.layout.pages_for(count)
+                self._metadata.add_row([0] * count, 0, pages, samples=row == 0)
+            num_tokens -= count
         self._metadata.finish(num_decode=0)
         return self._backend.upload(self._metadata)
 
