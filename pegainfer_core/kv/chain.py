@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from pegainfer_core.kv.hashing import pack_tokens
+from pegainfer_core.kv.pool import PADDING_PAGE
 
 if TYPE_CHECKING:
     from pegainfer_core.kv.hashing import BlockHasher, PrefixIdentity
@@ -22,11 +23,13 @@ class Block:
         block_hash: Its content hash.
         parent: The block before it, or the identity for a first block.
         token_bytes: Its packed tokens.
-        page_ids: Pages that hold it; several when equal requests computed it side by side, none
-            once it was given up.
+        page_id: The page that holds it, for whoever matches it; the padding page once it was
+            given up.
+        twins: Further pages that hold it, because equal requests computed it side by side.
     """
 
-    __slots__ = ("block_hash", "page_ids", "parent", "token_bytes")
+    # There is one for every cached page, for hours: what it takes is counted in tens of MB.
+    __slots__ = ("block_hash", "page_id", "parent", "token_bytes", "twins")
 
     def __init__(
         self, block_hash: bytes, parent: Block | PrefixIdentity, token_bytes: bytes, page_id: int
@@ -34,7 +37,21 @@ class Block:
         self.block_hash = block_hash
         self.parent = parent
         self.token_bytes = token_bytes
-        self.page_ids = [page_id]
+        self.page_id = page_id
+        self.twins: tuple[int, ...] = ()
+
+    @property
+    def page_ids(self) -> tuple[int, ...]:
+        """All pages that hold it, the one to match first."""
+        return (self.page_id, *self.twins) if self.page_id != PADDING_PAGE else ()
+
+    def strike(self, page_id: int) -> None:
+        """One of its pages is given up; the oldest of the others takes its place."""
+        if not self.twins:
+            self.page_id = PADDING_PAGE
+            return
+        self.page_id, *twins = [other for other in self.page_ids if other != page_id]
+        self.twins = tuple(twins)
 
     def holds(self, parent: Block | PrefixIdentity, token_bytes: bytes) -> bool:
         """Whether this is the given content, whatever its hash says.

@@ -61,7 +61,7 @@ class KvManager:
             hasher: The hash scheme.
         """
         self.page_tokens = page_tokens
-        self._cache = PrefixCache() if prefix_cache else None
+        self._cache = PrefixCache(num_pages) if prefix_cache else None
         self.pool = PagePool(num_pages, self._cache)
         self._model_identity = model_identity
         self._hasher = hasher or BlockHasher()
@@ -177,7 +177,7 @@ class KvManager:
             return []
         num_needless = len(sequence.token_ids) - 1 if use_cache else 0
         self._cache.match(chain, sequence.token_ids, num_needless // self.page_tokens)
-        return [block.page_ids[0] for block in chain.blocks]
+        return [block.page_id for block in chain.blocks]
 
     def _publish(self, sequence: PagedSequence, chain: BlockChain, cache: PrefixCache) -> None:
         num_full = sequence.num_completed // self.page_tokens

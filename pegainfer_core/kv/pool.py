@@ -5,8 +5,9 @@ Owns no memory and knows nothing of tokens: what a page holds is its keeper's bu
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from typing import TYPE_CHECKING, Protocol
+
+from pegainfer_core.kv.idle_pages import IdlePages
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -60,8 +61,7 @@ class PagePool:
         self._keeper = keeper
         self._num_users = [0] * num_pages
         self._free = list(range(num_pages - 1, PADDING_PAGE, -1))
-        # Oldest first. A plain dict would get slow at its front after many removals.
-        self._cached: OrderedDict[int, None] = OrderedDict()
+        self._cached = IdlePages(num_pages)
 
     @property
     def num_free(self) -> int:
@@ -115,12 +115,14 @@ class PagePool:
         Raises:
             PageError: A page is free; what it held is gone.
         """
+        all_users, cached = self._num_users, self._cached
         for page_id in page_ids:
-            if self._num_users[page_id] == 0:
-                if page_id not in self._cached:
+            num_users = all_users[page_id]
+            if num_users == 0:
+                if page_id not in cached:
                     raise PageError(f"page {page_id} is free and cannot be shared")
-                del self._cached[page_id]
-            self._num_users[page_id] += 1
+                cached.remove(page_id)
+            all_users[page_id] = num_users + 1
 
     def release(self, page_ids: Iterable[int]) -> None:
         """Take a user off each page; pages left idle become cached or free.
@@ -128,11 +130,12 @@ class PagePool:
         Raises:
             PageError: A page has no user.
         """
+        all_users = self._num_users
         for page_id in page_ids:
-            num_users = self._num_users[page_id] - 1
+            num_users = all_users[page_id] - 1
             if num_users < 0:
                 raise PageError(f"page {page_id} was released but has no user")
-            self._num_users[page_id] = num_users
+            all_users[page_id] = num_users
             if num_users == 0:
                 self._retire(page_id)
 
@@ -140,7 +143,7 @@ class PagePool:
         """Free those of the pages that are cached."""
         for page_id in page_ids:
             if page_id in self._cached:
-                del self._cached[page_id]
+                self._cached.remove(page_id)
                 self._free_kept(page_id)
 
     def discard_all(self) -> None:
@@ -150,13 +153,12 @@ class PagePool:
 
     def _retire(self, page_id: int) -> None:
         if self._keeper is not None and self._keeper.keeps(page_id):
-            self._cached[page_id] = None
+            self._cached.add(page_id)
         else:
             self._free.append(page_id)
 
     def _evict(self) -> None:
-        page_id, _ = self._cached.popitem(last=False)
-        self._free_kept(page_id)
+        self._free_kept(self._cached.pop())
 
     def _free_kept(self, page_id: int) -> None:
         if self._keeper is not None:

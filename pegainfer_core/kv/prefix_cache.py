@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from pegainfer_core.kv.chain import Block
+from pegainfer_core.kv.pool import PADDING_PAGE, PageError
 
 if TYPE_CHECKING:
     from pegainfer_core.kv.chain import BlockChain
@@ -23,11 +24,14 @@ class PrefixCache:
 
     Further groups of state (snapshots at page borders for recurrent layers) attach to the same
     blocks: a hit is then cut to the longest match that every group has.
+
+    Args:
+        num_pages: Page ids are below this.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, num_pages: int) -> None:
         self._by_hash: dict[bytes, Block] = {}
-        self._by_page: dict[int, Block] = {}
+        self._by_page: list[Block | None] = [None] * num_pages
 
     def __len__(self) -> int:
         """Blocks that can be matched."""
@@ -42,7 +46,7 @@ class PrefixCache:
         blocks = chain.blocks
         chain.closed = False
         del blocks[max_blocks:]
-        while blocks and not blocks[-1].page_ids:
+        while blocks and blocks[-1].page_id == PADDING_PAGE:
             blocks.pop()
         parent = chain.tip
         for index in range(len(blocks), max_blocks):
@@ -79,7 +83,7 @@ class PrefixCache:
                 # Two requests computed the same tokens at once. Both keep their own page, so that
                 # page tables only ever grow. A copy goes when it is idle and another is used.
                 older += block.page_ids
-                block.page_ids.append(page_id)
+                block.twins += (page_id,)
             else:
                 chain.closed = True
                 break
@@ -90,17 +94,19 @@ class PrefixCache:
 
     def keeps(self, page_id: int) -> bool:
         """Keep a page that is the last to hold a published block."""
-        block = self._by_page.get(page_id)
+        block = self._by_page[page_id]
         if block is None:
             return False
-        if len(block.page_ids) == 1:
+        if not block.twins:
             return True
         self.forget(page_id)
         return False
 
     def forget(self, page_id: int) -> None:
         """Strike a copy; without copies its block cannot be matched any more."""
-        block = self._by_page.pop(page_id)
-        block.page_ids.remove(page_id)
-        if not block.page_ids:
+        block, self._by_page[page_id] = self._by_page[page_id], None
+        if block is None:
+            raise PageError(f"page {page_id} holds nothing that could be forgotten")
+        block.strike(page_id)
+        if block.page_id == PADDING_PAGE:
             del self._by_hash[block.block_hash]
