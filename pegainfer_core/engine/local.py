@@ -41,7 +41,8 @@ class LocalEngine:
         self._heartbeat = Heartbeat()
         self._sink: FrameSink | None = None
         self._driver: Driver | None = None
-        self._built: BuiltEngine | None = None
+        self._info: EngineInfo | None = None
+        self._last_metrics = EngineMetrics()
         self._build_error: BaseException | None = None
         self._fault = ""
         self._closed = False
@@ -56,9 +57,9 @@ class LocalEngine:
     @property
     def info(self) -> EngineInfo:
         """Facts about the engine."""
-        if self._built is None:
+        if self._info is None:
             raise EngineError("the engine was never built")
-        return self._built.info
+        return self._info
 
     def connect(self, sink: FrameSink) -> None:
         """Deliver every later frame to `sink`, on the engine thread."""
@@ -83,7 +84,8 @@ class LocalEngine:
 
     def metrics(self) -> EngineMetrics:
         """The newest metrics snapshot."""
-        return self._driver.metrics if self._driver else EngineMetrics()
+        driver = self._driver
+        return driver.metrics if driver is not None else self._last_metrics
 
     def health(self) -> EngineHealth:
         """Dead once the loop ended, stalled when its heartbeat is overdue."""
@@ -95,9 +97,10 @@ class LocalEngine:
         return EngineHealth(HealthState.READY)
 
     def close(self) -> None:
-        """Fail open requests and join the engine thread."""
-        if self._driver is not None and self._thread.is_alive():
-            self._driver.inbox.put(Close())
+        """Fail open requests, join the engine thread and let go of the scheduler."""
+        driver = self._driver
+        if driver is not None:
+            driver.inbox.put(Close())
         self._thread.join()
 
     def _raise_build_error(self) -> None:
@@ -117,9 +120,8 @@ class LocalEngine:
 
     def _run(self) -> None:
         try:
-            self._built = self._build()
-            scheduler = self._built.scheduler
-            self._driver = Driver(scheduler, self._deliver, self._heartbeat)
+            scheduler, self._info = self._build()
+            driver = self._driver = Driver(scheduler, self._deliver, self._heartbeat)
         except BaseException as error:
             self._build_error = error
             self._ready.set()
@@ -127,12 +129,15 @@ class LocalEngine:
         self._heartbeat.beat()
         self._ready.set()
         try:
-            self._driver.run()
+            driver.run()
         except Exception as error:
             self._fault = f"{type(error).__name__}: {error}"
         finally:
-            self._end(self._driver)
+            self._end(driver)
             scheduler.close()
+            # Its memory goes on this thread, though others still hold this handle.
+            self._last_metrics = driver.metrics
+            self._driver = None
 
     def _end(self, driver: Driver) -> None:
         """Refuse later submissions and fail those that slipped in after the last drain."""

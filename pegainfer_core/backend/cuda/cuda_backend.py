@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
+from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 from weakref import WeakKeyDictionary
 
@@ -15,6 +16,7 @@ from pegainfer_core.backend.cuda.arrays import address, dense, element, empty_te
 from pegainfer_core.backend.cuda.cuda_batch import AttentionLimits, CudaBatch, MetadataUpload
 from pegainfer_core.backend.cuda.cuda_ops import CudaOps
 from pegainfer_core.backend.cuda.device import Device, PinnedMemory, host_address
+from pegainfer_core.backend.cuda.errors import CudaError
 from pegainfer_core.backend.cuda.faults import gpu_label, is_out_of_memory, raise_if_lost
 from pegainfer_core.backend.cuda.library import KernelLibrary
 from pegainfer_core.backend.cuda.memory_budget import (
@@ -221,6 +223,12 @@ class CudaBackend(Backend):
     def raise_if_lost(self) -> None:
         """Ask the context."""
         raise_if_lost(self.device)
+
+    def close(self) -> None:
+        """Let go of recorded steps, whose work holds whoever asked for it."""
+        with suppress(CudaError):  # a lost device has nothing to wait for
+            self.device.synchronize()
+        self._uploads.clear()
 
     def _run_recorded(self, batch: CudaBatch, work: Callable[[Batch], None]) -> Recording | None:
         """Record and run once; without memory for that, run as it is, now and later."""

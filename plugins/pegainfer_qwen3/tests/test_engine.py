@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import gc
 import queue
+import weakref
 from typing import TYPE_CHECKING
 
 import msgspec
 import pytest
 from pegainfer_qwen3.config import plan_qwen3
 from pegainfer_qwen3.engine import launch
+from pegainfer_qwen3.model import Qwen3Model
 
 from pegainfer_core.contract import (
     TERMINAL_EVENTS,
@@ -95,3 +98,29 @@ def test_an_impossible_number_of_threads_ends_the_launch(checkpoints: Checkpoint
     context = msgspec.structs.replace(launch_context(checkpoints["gqa1"]), threads=0)
     with pytest.raises(ConfigError, match="threads is 0"):
         launch(context, plan_qwen3(context))
+
+
+def test_a_closed_engine_gives_its_memory_back(
+    checkpoints: Checkpoints, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """At once, and although the handle is still held: another model may be next."""
+    models: list[weakref.ref[Qwen3Model]] = []
+
+    class Watched(Qwen3Model):
+        def freeze(self) -> None:
+            models.append(weakref.ref(self))
+            super().freeze()
+
+    monkeypatch.setattr("pegainfer_qwen3.engine.Qwen3Model", Watched)
+    context = launch_context(checkpoints["gqa1"])
+    gc.disable()
+    try:
+        engine = launch(context, plan_qwen3(context))
+        (model,) = models
+        assert model() is not None
+        engine.close()
+        assert model() is None
+    finally:
+        gc.enable()
+    assert engine.info.family == "qwen3"
+    assert engine.metrics().kv_total_pages == engine.info.num_pages

@@ -99,6 +99,8 @@ class Qwen3Runner:
     def close(self) -> None:
         """Release the backend's threads; memory goes with the last reference."""
         self._backend.close()
+        # They hold this runner, and with it everything.
+        self._works.clear()
 
     def _padding_step(self, num_rows: int) -> Batch:
         self._metadata.clear()
