@@ -22,6 +22,10 @@ MANY_TOKENS: Final = MANY_PROMPTS * MIXED_PREFILL_TOKENS
 LONE_PREFILL_TOKENS: Final = 4096
 """Tokens of a single prompt in a step: where devices are fastest a token."""
 
+SCORED_PREFILL_TOKENS: Final = 256
+"""Tokens in a step of prompts whose log-probabilities are asked for: the host may need 2 ms for
+each, while everybody waits and nothing shows that the engine lives."""
+
 
 def prefill_budget(sequences: Ordered[Sequence], limit_tokens: int, num_decode: int) -> int:
     """Most prompt tokens in a step.
@@ -75,22 +79,37 @@ def share_prefill_budget(sequences: Ordered[Sequence], budget_tokens: int) -> li
     the rest goes to the shortest remainder of the best priority, so that a short prompt starts
     in the next step although a long one is under way. What one half leaves, the other takes.
     Prompts of equal length are computed one after the other, not side by side, because that
-    ends the first ones sooner and the last no later.
+    ends the first ones sooner and the last no later. Prompts to be scored get few tokens a step.
 
     Args:
         sequences: Prefilling sequences in order of rank.
         budget_tokens: Most prompt tokens in the step, at least 1.
 
     Returns:
-        Token counts, parallel to `sequences`; their sum is the budget or all that is left to do.
+        Token counts, parallel to `sequences`; their sum is the budget or all that may be done.
     """
     shares = [0] * len(sequences)
-    remainders = [sequence.num_uncomputed for sequence in sequences]
+    remainders = _wanted(sequences)
     by_rank = range(len(sequences))
-    by_length = sorted(by_rank, key=lambda i: (sequences[i].request.priority, remainders[i]))
+    by_length = sorted(
+        by_rank, key=lambda i: (sequences[i].request.priority, sequences[i].num_uncomputed)
+    )
     left = budget_tokens - _pour(by_rank, budget_tokens - budget_tokens // 2, remainders, shares)
     _pour(by_length, left, remainders, shares)
     return shares
+
+
+def _wanted(sequences: Ordered[Sequence]) -> list[int]:
+    """Most tokens of each that a step may compute."""
+    left = SCORED_PREFILL_TOKENS
+    wanted = []
+    for sequence in sequences:
+        count = sequence.num_uncomputed
+        if sequence.prompt_logprobs is not None:
+            count = min(count, left)
+            left -= count
+        wanted.append(count)
+    return wanted
 
 
 def _pour(order: Ordered[int], budget: int, remainders: list[int], shares: list[int]) -> int:

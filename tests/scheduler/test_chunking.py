@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pegainfer_core.contract import GenerateRequest
+from pegainfer_core.contract import GenerateRequest, SamplingParams
 from pegainfer_core.engine import (
     Sequence,
     plan_chunks,
@@ -17,6 +17,7 @@ from pegainfer_core.engine.chunking import (
     LONE_PREFILL_TOKENS,
     MANY_TOKENS,
     MIXED_PREFILL_TOKENS,
+    SCORED_PREFILL_TOKENS,
 )
 from pegainfer_core.kv import KvManager, PageError
 
@@ -68,6 +69,30 @@ def test_the_budget_is_spent_and_the_first_gets_half(lengths: list[int], budget:
     assert all(0 <= share <= length for share, length in zip(result, lengths, strict=True))
     if lengths:
         assert result[0] >= min(lengths[0], -(-budget // 2))
+
+
+def test_few_tokens_of_a_step_are_scored() -> None:
+    """Scoring is the host's work: a step with thousands of them would look like a hung engine."""
+    most, scored = SCORED_PREFILL_TOKENS, SamplingParams(prompt_logprobs=0)
+
+    def prompts(*lengths: tuple[int, SamplingParams]) -> list[Sequence]:
+        return [
+            Sequence(
+                GenerateRequest(request_id=i, prompt_token_ids=[1] * length, params=params),
+                max_tokens=4,
+                serial=i,
+            )
+            for i, (length, params) in enumerate(lengths)
+        ]
+
+    plain = SamplingParams()
+    assert share_prefill_budget(prompts((5000, scored)), 4096) == [most]
+    assert share_prefill_budget(prompts((5000, scored), (6, scored)), 4096) == [most, 0]
+    assert share_prefill_budget(prompts((6, scored), (5000, scored)), 4096) == [6, most - 6]
+    mixed = prompts((5000, scored), (5000, plain))
+    assert share_prefill_budget(mixed, 4096) == [most, 4096 - most]
+    mixed[0].prompt_logprobs = None  # sent: what a preemption took is computed at full speed
+    assert share_prefill_budget(mixed, 4096) == [4096, 0]
 
 
 def test_rows_have_pages_and_only_the_last_chunk_samples() -> None:
