@@ -3,6 +3,7 @@
 from pegainfer_core.engine.admission import Admission
 from pegainfer_core.engine.chunking import plan_chunks, prefill_budget, share_prefill_budget
 from pegainfer_core.engine.client import EngineClient, RequestStream
+from pegainfer_core.engine.idle_memory import IdleMemory
 from pegainfer_core.engine.ledger import Ledger, LedgerError
 from pegainfer_core.engine.local import BuiltEngine, LocalEngine
 from pegainfer_core.engine.pipeline import CompletedStep, StepPipeline
@@ -22,6 +23,7 @@ __all__ = [
     "CompletedStep",
     "DoneStep",
     "EngineClient",
+    "IdleMemory",
     "LaunchedStep",
     "Ledger",
     "LedgerError",

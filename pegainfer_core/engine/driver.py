@@ -11,6 +11,7 @@ import msgspec
 
 from pegainfer_core.contract import EngineMetrics, FinishReason
 from pegainfer_core.engine.command import Abort, Close, Command, ResetPrefixCache, Submit
+from pegainfer_core.engine.idle_memory import IdleMemory
 from pegainfer_core.engine.ledger import Ledger
 
 if TYPE_CHECKING:
@@ -39,6 +40,7 @@ class Driver:
         self._sink = sink
         self._heartbeat = heartbeat
         self._ledger = Ledger()
+        self._memory = IdleMemory()
         self._num_steps = 0
         self._metrics_due_s = 0.0
         self._closing = False
@@ -90,6 +92,7 @@ class Driver:
         """Apply every waiting command; block for one when there is nothing else to do."""
         self._heartbeat.beat()
         if not self._scheduler.has_work():
+            self._memory.look(self._num_steps)
             try:
                 self._apply(self.inbox.get(timeout=_IDLE_BEAT_S))
             except Empty:

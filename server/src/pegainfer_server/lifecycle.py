@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import uvicorn
 
 from pegainfer_core.contract import HealthState
-from pegainfer_core.engine import EngineClient
+from pegainfer_core.engine import EngineClient, IdleMemory
 from pegainfer_server.app import create_app
 from pegainfer_server.observers import Observers
 from pegainfer_server.plugin_routes import plugin_routes
@@ -161,7 +161,10 @@ class Lifecycle:
         )
 
     async def _wait_for_death(self, client: EngineClient) -> None:
+        memory = IdleMemory()
         while client.health().state is not HealthState.DEAD:
+            if not self._state.num_open:
+                memory.look(self._state.num_closed)
             await asyncio.sleep(_HEALTH_PERIOD_S)
 
     async def _drain(self, loaded: Loaded, death: asyncio.Task[None]) -> None:

@@ -52,6 +52,7 @@ class ServerState:
         started_unix_s: When the server started.
         draining: Whether no new work is taken.
         on_record: Told about every ended request.
+        num_closed: Requests that ended so far.
     """
 
     def __init__(self, settings: ServerSettings) -> None:
@@ -62,6 +63,7 @@ class ServerState:
         self.started_unix_s = int(time.time())
         self.draining = False
         self.on_record: Callable[[RequestRecord], None] | None = None
+        self.num_closed = 0
         self._open: set[Generation] = set()
         self._idle = asyncio.Event()
         self._idle.set()
@@ -123,6 +125,7 @@ class ServerState:
 
     def generation_closed(self, generation: Generation, record: RequestRecord) -> None:
         """Count an ended request."""
+        self.num_closed += 1
         self._open.discard(generation)
         if not self._open:
             self._idle.set()
