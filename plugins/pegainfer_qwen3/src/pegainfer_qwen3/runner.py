@@ -84,8 +84,9 @@ class Qwen3Runner:
         kind = self._sampler.pack(choices, self._metadata.choice_words)
         batch = self._backend.upload(self._metadata)
         self._backend.run(batch, self._works[kind])
-        pending = self._sampler.fetch() if choices else None
         scores = self._score(batch, prompt_tokens)
+        # Last, so that what fails was not fetched: others' results, yet unread, would make room.
+        pending = self._sampler.fetch() if choices else None
         return _Step(plan, pending, scores, blocks=not self._sampler.runs_ahead)
 
     def forget(self, request_id: int) -> None:
