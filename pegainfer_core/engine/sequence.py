@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from pegainfer_core.kv import BlockChain
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True, eq=False, weakref_slot=True)
 class Sequence:
     """Mutable state of one request inside a scheduler.
 

@@ -1,7 +1,9 @@
-"""What a step leaves behind when it fails half-way."""
+"""What a step leaves behind."""
 
 from __future__ import annotations
 
+import gc
+import weakref
 from typing import TYPE_CHECKING
 
 import pytest
@@ -42,3 +44,16 @@ def test_a_step_that_cannot_be_scored_fetches_no_tokens(
     (result,) = stepper.step([(second, 20)])
     assert len(fetched) == 1
     assert len(result.prompt_logprobs or ()) == 19
+
+
+def test_nothing_is_kept_of_a_sequence_that_ended(tmp_path: Path) -> None:
+    """An idle engine would hold the ids of as many requests as ever ran at once."""
+    stepper = Stepper(tiny_qwen3(tmp_path, layers=1, heads=(2, 1), seed=1))
+    sequence = stepper.sequence(range(5, 25))
+    for count in (20, 1, 1):
+        stepper.step([(sequence, count)])
+    stepper.release(sequence)
+    ended = weakref.ref(sequence)
+    del sequence
+    gc.collect()
+    assert ended() is None

@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import partial
 from itertools import groupby
 from typing import TYPE_CHECKING, Final, NamedTuple
+from weakref import ref
 
 import numpy as np
 
@@ -149,7 +150,8 @@ class Qwen3Runner:
             # An id that was not read yet is looked up by the slot.
             [-1 - seq.slot if seq.num_unread else seq.token_ids[-1] for seq in sequences],
             [row.start for row in rows],
-            [table(s.slot, (s, s.num_preemptions), s.page_ids) for s in sequences],
+            # Not the sequence itself, which would live on with all its ids while its slot is idle.
+            [table(s.slot, (ref(s), s.num_preemptions), s.page_ids) for s in sequences],
             [seq.slot for seq in sequences],
         )
 
