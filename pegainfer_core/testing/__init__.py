@@ -1,4 +1,4 @@
-"""For tests: the conformance kit for plugin authors, a byte tokenizer, and tiny checkpoints.
+"""For tests: a conformance kit for plugin authors, a byte tokenizer, tiny models, a simulator.
 
 Everything in `__all__` is supported. The kit resolves lazily, because it needs pytest and the rest
 does not.
@@ -32,6 +32,25 @@ if TYPE_CHECKING:
         StaticConformance,
         TransportConformance,
     )
+    from pegainfer_core.testing.simulator import (
+        H200_FRONT_END,
+        H200_PLAN,
+        H200_QWEN3_4B,
+        Arrival,
+        ClosedTrace,
+        ConversationTrace,
+        CostModel,
+        FrontEndCost,
+        OpenTrace,
+        Report,
+        SchedulerFactory,
+        SimulatedRunner,
+        Simulation,
+        SimulationError,
+        Spread,
+        StepWork,
+        Trace,
+    )
     from pegainfer_core.testing.tiny import (
         TableRow,
         edit_config,
@@ -47,19 +66,36 @@ __all__ = [
     "END_THINK_ID",
     "EOS_ID",
     "FOREIGN_CONFIGS",
+    "H200_FRONT_END",
+    "H200_PLAN",
+    "H200_QWEN3_4B",
     "THINK_ID",
     "TURN_ID",
     "AbortConformance",
+    "Arrival",
+    "ClosedTrace",
     "ContractConformance",
+    "ConversationTrace",
+    "CostModel",
     "FamilyConformance",
+    "FrontEndCost",
     "LifecycleConformance",
     "LimitsConformance",
+    "OpenTrace",
     "RejectsConformance",
+    "Report",
     "Requirements",
     "SamplingConformance",
+    "SchedulerFactory",
     "SchedulingConformance",
+    "SimulatedRunner",
+    "Simulation",
+    "SimulationError",
+    "Spread",
     "StaticConformance",
+    "StepWork",
     "TableRow",
+    "Trace",
     "TransportConformance",
     "byte_tokenizer",
     "edit_config",
@@ -69,11 +105,34 @@ __all__ = [
     "tiny_qwen3",
 ]
 
+_SIMULATOR = (
+    "H200_FRONT_END",
+    "H200_PLAN",
+    "H200_QWEN3_4B",
+    "Arrival",
+    "ClosedTrace",
+    "ConversationTrace",
+    "CostModel",
+    "FrontEndCost",
+    "OpenTrace",
+    "Report",
+    "SchedulerFactory",
+    "SimulatedRunner",
+    "Simulation",
+    "SimulationError",
+    "Spread",
+    "StepWork",
+    "Trace",
+)
 _TINY = ("TableRow", "edit_config", "row", "script", "table_model", "tiny_qwen3")
 
 
 def __getattr__(name: str) -> object:
     if name in __all__:
-        package = "tiny" if name in _TINY else "conformance"
+        package = "conformance"
+        if name in _TINY:
+            package = "tiny"
+        elif name in _SIMULATOR:
+            package = "simulator"
         return getattr(import_module(f"{__name__}.{package}"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,0 +1,1 @@
+"""What `tools/simulate.py` compares: loads, chunk policies, measured figures."""
