@@ -32,8 +32,8 @@ def check_request(request: GenerateRequest, plan: ServePlan) -> RejectReason | N
     context.
     """
     return (
-        check_widths(request)
-        or _check_prompt(request, plan.vocab_size)
+        _check_prompt(request, plan.vocab_size)
+        or _check_field_widths(request)
         or _check_params(request, plan.vocab_size)
         or _check_capabilities(request, plan.capabilities)
         or _check_length(request, plan.max_model_len)
@@ -48,6 +48,10 @@ def check_widths(request: GenerateRequest) -> RejectReason | None:
     """
     if _too_wide(request.prompt_token_ids):
         return InvalidParam(field="prompt_token_ids", problem=_WIDTH)
+    return _check_field_widths(request)
+
+
+def _check_field_widths(request: GenerateRequest) -> RejectReason | None:
     params = request.params
     values = [(name, getattr(params, name)) for name in params.__struct_fields__]
     for name, value in (*values, ("priority", request.priority)):
@@ -77,8 +81,11 @@ def _check_prompt(request: GenerateRequest, vocab_size: int) -> RejectReason | N
     token_ids = request.prompt_token_ids
     if not token_ids:
         return EmptyPrompt()
+    # Two passes over a prompt take longer than anything else here, so these serve both questions.
     for token_id in (min(token_ids), max(token_ids)):
         if not 0 <= token_id < vocab_size:
+            if _too_wide(token_ids):
+                return InvalidParam(field="prompt_token_ids", problem=_WIDTH)
             return InvalidToken(token_id=token_id, vocab_size=vocab_size)
     return None
 
