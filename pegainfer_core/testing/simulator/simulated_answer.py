@@ -34,13 +34,13 @@ class SimulatedAnswer:
     cached_tokens: int = 0
     terminal: TokenEvent | None = None
 
-    def take(self, event: TokenEvent, engine_s: float, client_s: float) -> None:
+    def take(self, event: TokenEvent, began_s: float, heard_s: float) -> None:
         """Add an event.
 
         Args:
             event: What the engine says.
-            engine_s: When it says so.
-            client_s: When the client hears it.
+            began_s: When the step began that it tells of.
+            heard_s: When the client hears it.
 
         Raises:
             SimulationError: The request had ended.
@@ -48,11 +48,11 @@ class SimulatedAnswer:
         if self.terminal is not None:
             raise SimulationError(f"an event after the end: {event}")
         if isinstance(event, Scheduled):
-            self.scheduled_s = engine_s
+            self.scheduled_s = began_s
             self.cached_tokens = event.cached_tokens
         elif isinstance(event, Tokens):
             self.token_ids += event.token_ids
-            self.event_s.append(client_s)
+            self.event_s.append(heard_s)
         if isinstance(event, TERMINAL_EVENTS):
             self.terminal = event
 

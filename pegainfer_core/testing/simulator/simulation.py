@@ -66,6 +66,7 @@ class Simulation:
         self._ledger = Ledger()
         self._front_end = FrontEnd(self._way)
         self._open: dict[int, SimulatedAnswer] = {}
+        self._began_s = 0.0
 
     def run(self, trace: Trace) -> Report:
         """Serve a load to its end. A simulation runs once.
@@ -115,6 +116,7 @@ class Simulation:
         self._scheduler.submit(request, self._ledger)
 
     def _step(self) -> None:
+        self._began_s = self.clock.now_s
         before = (self.runner.num_steps, self.clock.now_s)
         unread = self._ledger.generation_tokens
         self._scheduler.step(self._ledger)
@@ -125,11 +127,10 @@ class Simulation:
 
     def _collect(self, trace: Trace) -> None:
         frame = self._ledger.take_frame()
-        now_s = self.clock.now_s
-        heard_s = now_s + self._way.response_s
+        heard_s = self.clock.now_s + self._way.response_s
         for event in frame.events if frame else ():
             answer = self._open[event.request_id]
-            answer.take(event, now_s, heard_s)
+            answer.take(event, self._began_s, heard_s)
             if answer.terminal is None:
                 continue
             del self._open[event.request_id]
