@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from random import Random
 
-_LOW, _HIGH = 1000, 100_000
-MIN_VOCAB: Final = _HIGH
-"""A vocabulary needs so many ids."""
+_LOW, _HIGH = 1000, 100_000  # so the plan's vocabulary must not be smaller
 
 
 def random_prompt(rng: Random, num_tokens: int) -> list[int]:
