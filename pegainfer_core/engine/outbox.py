@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections import deque
 from typing import TYPE_CHECKING
@@ -14,8 +15,9 @@ if TYPE_CHECKING:
     from pegainfer_core.contract import EngineMetrics, StepFrame
     from pegainfer_core.engine.wire import Channel
 
-
 _REPORT_PERIOD_S = 0.25
+
+logger = logging.getLogger(__name__)
 
 
 class Outbox:
@@ -56,6 +58,10 @@ class Outbox:
                     return
         except OSError:
             return  # The server is gone; the reader thread ends the process.
+        except Exception:
+            # What cannot be sent is never answered: end both ends rather than look alive.
+            logger.exception("sending to the server failed")
+            self._channel.close()
 
     def _flush(self) -> None:
         frames: list[StepFrame] = []

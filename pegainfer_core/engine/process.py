@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import socket
 import subprocess
 import sys
@@ -47,6 +48,8 @@ if TYPE_CHECKING:
 _WATCH_S = 0.5
 _EXIT_GRACE_S = 10.0
 _EXIT_STATUS_S = 1.0
+
+logger = logging.getLogger(__name__)
 
 
 class ProcessEngine:
@@ -184,14 +187,20 @@ class ProcessEngine:
             pass  # The reader thread sees the same end and fails what is open.
 
     def _read(self) -> None:
-        for message in self._messages:
-            match message:
-                case StepFrame():
-                    self._deliver(message)
-                case Report(metrics):
-                    self._metrics = metrics
-                case Fault(detail):
-                    self._fault = detail
+        try:
+            for message in self._messages:
+                match message:
+                    case StepFrame():
+                        self._deliver(message)
+                    case Report(metrics):
+                        self._metrics = metrics
+                    case Fault(detail):
+                        self._fault = detail
+        except Exception as error:
+            # Nobody reads the worker's answers any more, so it must not look alive.
+            logger.exception("reading from the engine process failed")
+            self._fault = f"reading from the engine process failed: {error}"
+            self._channel.close()
         self._end()
 
     def _deliver(self, frame: StepFrame) -> None:

@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import socket
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -14,8 +16,17 @@ import psutil
 import pytest
 from pegainfer_echo.plugin import EchoFamily
 
-from pegainfer_core.contract import EngineError, Error, HealthState, SamplingParams
+from pegainfer_core.contract import (
+    EngineError,
+    Error,
+    GenerateRequest,
+    HealthState,
+    SamplingParams,
+    StepFrame,
+)
 from pegainfer_core.engine import EngineClient, ProcessEngine
+from pegainfer_core.engine.outbox import Outbox
+from pegainfer_core.engine.wire import Channel
 from pegainfer_core.weights import ConfigError
 from tests.engine.conftest import echo_context
 
@@ -48,6 +59,36 @@ def test_a_dead_or_frozen_engine_fails_its_requests(tmp_path: Path, number: int)
     handle.close()
     assert took_s < (5 if number == signal.SIGKILL else 9)
     assert not psutil.pid_exists(handle.info.pid)
+
+
+def test_a_reader_that_fails_does_not_leave_the_engine_looking_alive(tmp_path: Path) -> None:
+    handle = start(tmp_path, echo_decode_ms=1.0)
+    ended = threading.Event()
+    frames: list[StepFrame] = []
+
+    def sink(frame: StepFrame) -> None:
+        frames.append(frame)
+        if len(frames) == 1:
+            raise ValueError("a frame that nobody understands")
+        ended.set()
+
+    handle.connect(sink)
+    handle.submit(GenerateRequest(request_id=1, prompt_token_ids=[1], params=LONG))
+    assert ended.wait(20)
+    (error,) = frames[-1].events
+    assert isinstance(error, Error) and "a frame that nobody understands" in error.message
+    assert handle.health().state is HealthState.DEAD
+    handle.close()
+    assert not psutil.pid_exists(handle.info.pid)
+
+
+def test_a_writer_that_fails_ends_both_ends() -> None:
+    ours, theirs = socket.socketpair()
+    outbox = Outbox(Channel(ours), lambda: object())  # type: ignore[arg-type, return-value]
+    theirs.settimeout(20)
+    assert theirs.recv(1) == b""
+    outbox.close()
+    theirs.close()
 
 
 def test_a_worker_that_cannot_start_says_why(tmp_path: Path) -> None:
