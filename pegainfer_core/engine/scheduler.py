@@ -29,7 +29,11 @@ class Scheduler(Protocol):
         ...
 
     def step(self, ledger: Ledger) -> None:
-        """Plan and run one step. An exception is fatal for the engine."""
+        """Launch a step, and take over results that are due.
+
+        What a runner raises fails the requests of its step; an exception out of here is fatal for
+        the engine.
+        """
         ...
 
     def reset_prefix_cache(self) -> None:

@@ -98,13 +98,6 @@ class Sampler:
             return self._argmax(logits, sequences)
         return [self._choose(*work) for work in zip(logits, sequences, states, strict=True)]
 
-    def takes_argmax(self, sequences: list[Sequence]) -> bool:
-        """Whether the best logit decides for all of them, so that nobody needs the others."""
-        states = [self._state(sequence) for sequence in sequences]
-        self._trim(2 * len(sequences))
-        everyone = self._num_selectable == self._vocab_size
-        return everyone and all(map(_plain, sequences, states))
-
     def forget(self, request_id: int) -> None:
         """Drop what is remembered of an ended request; unknown ids are ignored."""
         self._states.pop(request_id, None)

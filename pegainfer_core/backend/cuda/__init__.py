@@ -1,6 +1,6 @@
-"""The CUDA backend: CuPy owns memory, streams and graphs; kernels are loaded cubins. No torch.
+"""The CUDA backend: memory, streams and graphs by CuPy's binding of the runtime, kernels as cubins.
 
-Imports CuPy when the backend is first asked for; the arithmetic in here needs no GPU.
+Loads the binding when the backend is first asked for; the arithmetic in here needs no GPU.
 """
 
 from typing import TYPE_CHECKING
