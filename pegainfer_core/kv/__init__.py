@@ -5,6 +5,7 @@ from pegainfer_core.kv.hashing import BlockHasher, HashFunction, PrefixIdentity,
 from pegainfer_core.kv.manager import KvManager, PagedSequence
 from pegainfer_core.kv.pool import PADDING_PAGE, PageError, PageKeeper, PagePool
 from pegainfer_core.kv.prefix_cache import PrefixCache
+from pegainfer_core.kv.tier import KvTier, PageKey, TierPlace, TierRecord, TierStats
 
 __all__ = [
     "PADDING_PAGE",
@@ -13,11 +14,16 @@ __all__ = [
     "BlockHasher",
     "HashFunction",
     "KvManager",
+    "KvTier",
     "PageError",
     "PageKeeper",
+    "PageKey",
     "PagePool",
     "PagedSequence",
     "PrefixCache",
     "PrefixIdentity",
+    "TierPlace",
+    "TierRecord",
+    "TierStats",
     "pack_tokens",
 ]

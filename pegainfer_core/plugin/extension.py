@@ -6,22 +6,33 @@ Knows neither what a parser parses nor what a tier stores.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 
 from pegainfer_core.plugin.fault import PluginFault
+
+if TYPE_CHECKING:
+    from pegainfer_core.kv import KvTier, TierPlace
 
 ParserFactory = Callable[[], object]
 """Makes a parser for one answer. Provisional: the parser's own protocol comes with tool calling."""
 
 
 class KvTierFactory(Protocol):
-    """Makes a KV offload tier. Provisional: how a tier is opened comes with KV offload.
+    """Makes a KV offload tier.
 
     Attributes:
         name: What users write in `--kv-offload`.
     """
 
     name: str
+
+    def open(self, place: TierPlace) -> KvTier:
+        """Open the tier; called once, in the engine's process, before it serves.
+
+        Raises:
+            UserFault: It cannot be opened as asked; ends the start with this message.
+        """
+        ...
 
 
 T = TypeVar("T")
