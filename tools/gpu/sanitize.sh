@@ -43,7 +43,8 @@ for tool in ${*:-memcheck ops racecheck synccheck initcheck}; do
 			-k 'not 151936 and not 9728 and not 4096 and not MOST and not MANY'
 		;;
 	racecheck) watch racecheck tools/gpu/sanitize_steps.py --small --rows 3 ;;
-	synccheck | initcheck) watch "$tool" tools/gpu/sanitize_steps.py --small --rows 3 12 ;;
+	synccheck) watch synccheck tools/gpu/sanitize_steps.py --small --rows 3 12 ;;
+	initcheck) watch initcheck tools/gpu/sanitize_steps.py --small --rows 3 12 --own ;;
 	*)
 		echo "unknown tool $tool" >&2
 		exit 2

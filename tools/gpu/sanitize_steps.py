@@ -1,11 +1,13 @@
 """Steps that launch every kernel once or a few times on small inputs: what sanitizers watch.
 
-`sanitize_steps.py [--small] [--rows N ...] [--plant]` serves a decoder of Qwen3-4B's widths and a
-tiny float32 one with prompts and options that take every way through the engine, then fails if a
-kernel of those decoders was never launched. Run it by itself or under `compute-sanitizer`; the
+`sanitize_steps.py [--small] [--rows N ...] [--own] [--plant]` serves a decoder of Qwen3-4B's widths
+and a tiny float32 one with prompts and options that take every way through the engine, then fails
+if a kernel of those decoders was never launched. Run it by itself or under `compute-sanitizer`; the
 shell script beside it does the latter. `--small` narrows the first decoder and records no steps,
-for tools that take seconds for what takes microseconds. `--plant` only writes past an allocation,
-to see whether a tool notices.
+for tools that take seconds for what takes microseconds. `--own` copies each result of cuBLASLt onto
+itself: its kernels store through tensor maps, which initcheck does not see, and would be reported
+wherever ours read what they wrote. `--plant` only writes past an allocation, to see whether a tool
+notices.
 """
 
 from __future__ import annotations
@@ -24,6 +26,7 @@ from pegainfer_qwen3.engine import launch
 from pegainfer_core.backend.cuda import CudaBackend
 from pegainfer_core.backend.cuda.kernel import Kernel
 from pegainfer_core.backend.cuda.library import KernelLibrary
+from pegainfer_core.backend.cuda.products import Products
 from pegainfer_core.contract import CoreOptions, Finished, LaunchContext, SamplingParams
 from pegainfer_core.engine import EngineClient
 from pegainfer_core.kernels import catalog
@@ -31,6 +34,8 @@ from pegainfer_core.kernels import catalog
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
+    from pegainfer_core.backend.cuda.device import DeviceMemory
+    from pegainfer_core.backend.cuda.product_shape import ProductShape
     from pegainfer_core.kernels import KernelSpec
 
 NUM_TOKENS = 4
@@ -102,12 +107,15 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--small", action="store_true")
     parser.add_argument("--rows", type=int, nargs="*", default=ROWS)
+    parser.add_argument("--own", action="store_true")
     parser.add_argument("--plant", action="store_true")
     options = parser.parse_args()
     if options.plant:
         _write_past_the_end()
         return 0
     _watch_launches()
+    if options.own:
+        _rewrite_products()
     for name, config in (("bfloat16", NARROW if options.small else WIDE), ("float32", TINY)):
         num_tokens = asyncio.run(_serve(config, options.rows, record=not options.small))
         print(f"{name}: {num_tokens} tokens", flush=True)
@@ -149,6 +157,23 @@ def _watch_launches() -> None:
 
     Kernel.launch = launch_noted  # type: ignore[assignment, method-assign]
     KernelLibrary.prepare = prepare_noted  # type: ignore[method-assign]
+
+
+def _rewrite_products() -> None:
+    """Copy the result of each product to another place and back, by copies that tools follow."""
+    run = Products.run
+    others: dict[int, DeviceMemory] = {}
+
+    def run_rewritten(self: Products, shape: ProductShape, x: int, weight: int, out: int) -> None:
+        run(self, shape, x, weight, out)
+        num_bytes = shape.rows * shape.n * shape.result.itemsize
+        device = self._device
+        other = others.get(num_bytes) or device.allocate(num_bytes)
+        others[num_bytes] = other
+        device.copy(other.address, out, num_bytes)
+        device.copy(out, other.address, num_bytes)
+
+    Products.run = run_rewritten  # type: ignore[method-assign]
 
 
 async def _serve(config: dict[str, object], batches: Sequence[int], *, record: bool) -> int:
