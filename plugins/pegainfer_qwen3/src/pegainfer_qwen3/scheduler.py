@@ -73,14 +73,17 @@ class Qwen3Scheduler:
         return bool(self._waiting or self._running or self._pipeline)
 
     def step(self, ledger: Ledger) -> None:
-        """Launch a step, then take over the results of the one before it."""
+        """Launch a step, then take over the results of the one before it.
+
+        What they fill is published at the next step: its hashing would hold back their tokens.
+        """
+        self._kv.commit(self._running)
         plan = self._plan()
         if plan.rows:
             for row in plan.rows:
                 self._admission.announce(row.sequence, ledger)
             self._pipeline.launch(plan)
         for done in self._pipeline.complete(num_kept=1 if plan.rows else 0):
-            self._kv.commit(row.sequence for row, _ in done.rows)
             for row, result in done.rows:
                 if deliver(row.sequence, result, ledger) is not None:
                     self._leave(row.sequence)
@@ -147,6 +150,7 @@ class Qwen3Scheduler:
 
     def _leave(self, sequence: Sequence) -> None:
         self._running.remove(sequence)
+        self._kv.commit((sequence,))
         self._kv.release(sequence)
         self._slots.give_back(sequence.slot)
         self._runner.forget(sequence.request_id)
