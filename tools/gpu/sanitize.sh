@@ -20,7 +20,7 @@ status=0
 run() {
 	tool=$1
 	shift
-	timeout "$LIMIT_S" compute-sanitizer --tool "$tool" --target-processes application-only \
+	timeout "$LIMIT_S" compute-sanitizer --tool $tool --target-processes application-only \
 		--report-api-errors no --error-exitcode 9 --print-limit 20 "$PYTHON" "$@"
 }
 
@@ -42,9 +42,12 @@ for tool in ${*:-memcheck ops racecheck synccheck initcheck}; do
 		watch memcheck -m pytest -q -m gpu -p no:cacheprovider ${OPS:-tests/gpu/test_ops.py} \
 			-k 'not 151936 and not 9728 and not 4096 and not MOST and not MANY'
 		;;
-	racecheck) watch racecheck tools/gpu/sanitize_steps.py --small --rows 3 ;;
+	racecheck) watch racecheck tools/gpu/sanitize_steps.py --small --rows 12 ;;
 	synccheck) watch synccheck tools/gpu/sanitize_steps.py --small --rows 3 12 ;;
-	initcheck) watch initcheck tools/gpu/sanitize_steps.py --small --rows 3 12 --own ;;
+	initcheck)
+		watch "initcheck --check-api-memory-access no" \
+			tools/gpu/sanitize_steps.py --small --rows 3 12 --own
+		;;
 	*)
 		echo "unknown tool $tool" >&2
 		exit 2
