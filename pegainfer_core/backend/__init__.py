@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from pegainfer_core.backend.metadata import StepMetadata
     from pegainfer_core.backend.numpy import NumpyBackend
     from pegainfer_core.backend.ops import Ops
+    from pegainfer_core.backend.page_mover import CopyTicket, Fence, HostSlab, PageMover
     from pegainfer_core.backend.page_tables import PageTables
     from pegainfer_core.backend.rope import RopeTable, rope_tables
     from pegainfer_core.backend.tensor import Tensor
@@ -32,12 +33,16 @@ __all__ = [
     "Backend",
     "BackendName",
     "Batch",
+    "CopyTicket",
     "DType",
+    "Fence",
+    "HostSlab",
     "KvLayout",
     "KvPool",
     "MlpWeights",
     "NumpyBackend",
     "Ops",
+    "PageMover",
     "PageTables",
     "RopeTable",
     "StepMetadata",
@@ -54,10 +59,14 @@ _MODULES = {
     "AttentionWeights": "decoder",
     "Backend": "base",
     "Batch": "batch",
+    "CopyTicket": "page_mover",
+    "Fence": "page_mover",
+    "HostSlab": "page_mover",
     "KvPool": "kv_pool",
     "MlpWeights": "decoder",
     "NumpyBackend": "numpy",
     "Ops": "ops",
+    "PageMover": "page_mover",
     "PageTables": "page_tables",
     "RopeTable": "rope",
     "StepMetadata": "metadata",

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from pegainfer_core.backend.kv_pool import KvPool
     from pegainfer_core.backend.metadata import StepMetadata
     from pegainfer_core.backend.ops import Ops
+    from pegainfer_core.backend.page_mover import PageMover
     from pegainfer_core.backend.tensor import Tensor
     from pegainfer_core.sampling import ChoiceDevice
     from pegainfer_core.weights import FloatType, ParameterLoader, RopeConfig
@@ -145,6 +146,10 @@ class Backend(ABC):
     @abstractmethod
     def copy_pages(self, kv: KvPool, sources: list[int], targets: list[int]) -> None:
         """Copy whole pages; sources and targets are parallel and do not overlap."""
+
+    @abstractmethod
+    def page_mover(self, kv: KvPool) -> PageMover:
+        """What copies pages of a pool to host memory and back, beside the steps."""
 
     @abstractmethod
     def clear_pages(self, kv: KvPool) -> None:

@@ -15,6 +15,7 @@ from pegainfer_core.backend.cuda import cublaslt
 from pegainfer_core.backend.cuda.arrays import address, dense, element, empty_tensor, widened
 from pegainfer_core.backend.cuda.cuda_batch import AttentionLimits, CudaBatch, MetadataUpload
 from pegainfer_core.backend.cuda.cuda_ops import CudaOps
+from pegainfer_core.backend.cuda.cuda_page_mover import CudaPageMover
 from pegainfer_core.backend.cuda.device import Device, PinnedMemory, host_address
 from pegainfer_core.backend.cuda.errors import CudaError
 from pegainfer_core.backend.cuda.faults import gpu_label, is_out_of_memory, raise_if_lost
@@ -215,6 +216,10 @@ class CudaBackend(Backend):
         base, size = address(kv.pages), kv.layout.page_bytes
         for source, target in zip(sources, targets, strict=True):
             self.device.copy(base + target * size, base + source * size, size)
+
+    def page_mover(self, kv: KvPool) -> CudaPageMover:
+        """Copies on streams of its own."""
+        return CudaPageMover(self.device, kv)
 
     def clear_pages(self, kv: KvPool) -> None:
         """Fill every page with zeros."""

@@ -53,7 +53,7 @@ class PinnedMemory:
 
     def __init__(self, num_bytes: int) -> None:
         self.address = int(runtime.hostAlloc(num_bytes, runtime.hostAllocPortable))
-        _when_gone(self, runtime.freeHost, self.address)
+        when_gone(self, runtime.freeHost, self.address)
         raw = (ctypes.c_uint8 * num_bytes).from_address(self.address)
         self.array: NDArray[np.uint8] = np.ctypeslib.as_array(raw)
 
@@ -64,7 +64,7 @@ class Event:
     def __init__(self, *, timing: bool = False) -> None:
         flags = runtime.eventDefault if timing else runtime.eventDisableTiming
         self._handle = int(runtime.eventCreateWithFlags(flags))
-        _when_gone(self, runtime.eventDestroy, self._handle)
+        when_gone(self, runtime.eventDestroy, self._handle)
 
     def record(self, device: Device) -> None:
         """Mark what the device's stream was given so far."""
@@ -87,7 +87,7 @@ class Recording:
             self._executable = int(runtime.graphInstantiate(graph))
         finally:
             runtime.graphDestroy(graph)
-        _when_gone(self, runtime.graphExecDestroy, self._executable)
+        when_gone(self, runtime.graphExecDestroy, self._executable)
 
     def replay(self, device: Device) -> None:
         """Submit it to the device's stream."""
@@ -99,7 +99,7 @@ class _Allocation:
 
     def __init__(self, num_bytes: int) -> None:
         self.address = int(runtime.malloc(num_bytes))
-        _when_gone(self, runtime.free, self.address)
+        when_gone(self, runtime.free, self.address)
 
 
 class Device:
@@ -133,7 +133,7 @@ class Device:
         self.arch = 10 * int(facts["major"]) + int(facts["minor"])
         self.num_multiprocessors = int(facts["multiProcessorCount"])
         self.stream = int(runtime.streamCreateWithFlags(runtime.streamNonBlocking))
-        _when_gone(self, runtime.streamDestroy, self.stream)
+        when_gone(self, runtime.streamDestroy, self.stream)
 
     def memory(self) -> tuple[int, int]:
         """Free and total bytes."""
@@ -204,7 +204,7 @@ class Device:
         runtime.memcpyAsync(target, source, num_bytes, kind, self.stream)
 
 
-def _when_gone(owner: object, free: Callable[[int], object], handle: int) -> None:
+def when_gone(owner: object, free: Callable[[int], object], handle: int) -> None:
     """Free a handle with its owner; not at the end of the process, when everything goes anyway."""
     weakref.finalize(owner, _free, free, handle).atexit = False
 

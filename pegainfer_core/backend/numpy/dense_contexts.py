@@ -87,6 +87,14 @@ class DenseContexts:
         self._step += 1
         self._written[pages] = self._step
 
+    def mark_loaded(self, pages: list[int]) -> None:
+        """Learn, on another thread than the steps', that pages of no running row get new content.
+
+        Their next step comes after this, so its number says enough, and the count is left to the
+        thread of the steps.
+        """
+        self._written[pages] = self._step + 1
+
     def begin_step(
         self, rows: list[RowSpan], slot_pages: NDArray[np.int64]
     ) -> list[DenseContext | None]:

@@ -17,6 +17,7 @@ from pegainfer_core.backend.numpy.matrix_order import in_product_order
 from pegainfer_core.backend.numpy.numpy_batch import NumpyBatch
 from pegainfer_core.backend.numpy.numpy_kv_pool import NumpyKvPool
 from pegainfer_core.backend.numpy.numpy_ops import NumpyOps
+from pegainfer_core.backend.numpy.numpy_page_mover import NumpyPageMover
 from pegainfer_core.backend.numpy.product_mode import ProductMode
 from pegainfer_core.backend.numpy.thread_team import ThreadTeam
 from pegainfer_core.backend.tensor import Tensor
@@ -124,6 +125,10 @@ class NumpyBackend(Backend):
         """Fill every page with zeros; touches all of the pool's memory."""
         stored_pages(kv).fill(0)
         cast(NumpyKvPool, kv).contexts.mark_written(list(range(kv.num_pages)))
+
+    def page_mover(self, kv: KvPool) -> NumpyPageMover:
+        """Copies in the calling thread."""
+        return NumpyPageMover(cast(NumpyKvPool, kv))
 
     def run(self, batch: Batch, work: Callable[[Batch], None]) -> None:
         """Do a step's work, with products shared out by whoever is faster at it now."""
