@@ -1,10 +1,20 @@
 """KV pages, prefix hashing and the prefix cache. Pure Python: no model, no device."""
 
+from pegainfer_core.kv.cbor_hashing import CborBlockHasher
 from pegainfer_core.kv.chain import Block, BlockChain
+from pegainfer_core.kv.event_log import (
+    ClearedBlocks,
+    KvEvent,
+    KvEventCarrier,
+    KvEventLog,
+    RemovedBlocks,
+    StoredBlocks,
+)
 from pegainfer_core.kv.hashing import BlockHasher, HashFunction, PrefixIdentity, pack_tokens
 from pegainfer_core.kv.manager import KvManager, PagedSequence
 from pegainfer_core.kv.pool import PADDING_PAGE, PageError, PageKeeper, PagePool
 from pegainfer_core.kv.prefix_cache import PrefixCache
+from pegainfer_core.kv.snapshots import SnapshotPool, SnapshotSpec
 from pegainfer_core.kv.tier import KvTier, PageKey, TierPlace, TierRecord, TierStats
 
 __all__ = [
@@ -12,7 +22,12 @@ __all__ = [
     "Block",
     "BlockChain",
     "BlockHasher",
+    "CborBlockHasher",
+    "ClearedBlocks",
     "HashFunction",
+    "KvEvent",
+    "KvEventCarrier",
+    "KvEventLog",
     "KvManager",
     "KvTier",
     "PageError",
@@ -22,6 +37,10 @@ __all__ = [
     "PagedSequence",
     "PrefixCache",
     "PrefixIdentity",
+    "RemovedBlocks",
+    "SnapshotPool",
+    "SnapshotSpec",
+    "StoredBlocks",
     "TierPlace",
     "TierRecord",
     "TierStats",

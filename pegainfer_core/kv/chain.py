@@ -5,15 +5,21 @@ Lives as long as its request: a preempted sequence comes back with its hashes at
 
 from __future__ import annotations
 
+import sys
+from functools import cache
+from struct import Struct
 from typing import TYPE_CHECKING
 
 from pegainfer_core.kv.hashing import pack_tokens
 from pegainfer_core.kv.pool import PADDING_PAGE
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from pegainfer_core.kv.hashing import BlockHasher, PrefixIdentity
 
 _TOKEN_BYTES = 4
+_NEVER = sys.maxsize
 
 
 class Block:
@@ -62,23 +68,30 @@ class Block:
         return self.token_bytes == token_bytes and self.parent == parent
 
 
+@cache
+def _packer(num_tokens: int) -> Callable[..., bytes]:
+    """What `pack_tokens` does, in less time for a few tokens."""
+    return Struct(f"<{num_tokens}I").pack
+
+
 class BlockChain:
     """Hashes of a sequence's full blocks, extended as it grows and never computed twice.
 
     Attributes:
         identity: What must be equal for blocks to be shared.
+        block_tokens: Tokens in one block.
         hashes: Of the first blocks, as far as they were needed.
         token_bytes: Packed tokens of the same blocks.
         blocks: The sequence's leading blocks that are published, its pages among their copies.
-        closed: A foreign block has the hash of this sequence's next one; nothing after it can be
-            published.
+        due_tokens: Completed tokens with which the next block can be published.
     """
 
     __slots__ = (
-        "_block_tokens",
         "_hasher",
+        "_pack",
+        "block_tokens",
         "blocks",
-        "closed",
+        "due_tokens",
         "hashes",
         "identity",
         "token_bytes",
@@ -86,27 +99,51 @@ class BlockChain:
 
     def __init__(self, identity: PrefixIdentity, hasher: BlockHasher, block_tokens: int) -> None:
         self.identity = identity
+        self.block_tokens = block_tokens
         self.hashes: list[bytes] = []
         self.token_bytes: list[bytes] = []
         self.blocks: list[Block] = []
-        self.closed = False
+        self.due_tokens = block_tokens
         self._hasher = hasher
-        self._block_tokens = block_tokens
+        self._pack = _packer(block_tokens)
 
     @property
     def tip(self) -> Block | PrefixIdentity:
         """Parent of the next block to match or publish."""
         return self.blocks[-1] if self.blocks else self.identity
 
+    @property
+    def closed(self) -> bool:
+        """Whether nothing more can be published: a foreign block has the next one's hash."""
+        return self.due_tokens == _NEVER
+
+    def close(self) -> None:
+        """Publish nothing more until the sequence is matched again."""
+        self.due_tokens = _NEVER
+
+    def settle(self) -> None:
+        """Take note of changed `blocks`."""
+        self.due_tokens = (len(self.blocks) + 1) * self.block_tokens
+
     def extend(self, token_ids: list[int], num_blocks: int) -> None:
         """Hash the sequence's first `num_blocks` blocks, as far as that was not done."""
-        done = len(self.hashes)
+        hashes = self.hashes
+        done = len(hashes)
         if num_blocks <= done:
             return
-        size = self._block_tokens
+        size = self.block_tokens
+        parent = hashes[-1] if done else None
+        if num_blocks == done + 1:
+            token_bytes = self._pack(*token_ids[done * size : num_blocks * size])
+            self.token_bytes.append(token_bytes)
+            hashes.append(self._hasher.next(self.identity, parent, token_bytes))
+            return
         packed = pack_tokens(token_ids[done * size : num_blocks * size])
         stride = size * _TOKEN_BYTES
         fresh = [packed[start : start + stride] for start in range(0, len(packed), stride)]
-        parent = self.hashes[-1] if self.hashes else self._hasher.root(self.identity)
-        self.hashes += self._hasher.extend(parent, fresh)
+        hashes += self._hasher.extend(self.identity, parent, fresh)
         self.token_bytes += fresh
+
+    def extra_keys(self, is_first: bool) -> tuple[str, ...] | None:
+        """What the hash of one of its blocks covers by itself, beside tokens and parent."""
+        return self._hasher.extra_keys(self.identity, is_first)

@@ -12,6 +12,8 @@ from collections.abc import Callable, Iterable
 import msgspec
 import xxhash
 
+_BIG_ENDIAN = sys.byteorder == "big"
+
 HashFunction = Callable[[bytes], bytes]
 """Digest of a byte string; 16 bytes for the default, xxh3-128."""
 
@@ -48,19 +50,43 @@ class BlockHasher:
             parts += kind.encode() + b"\0" + len(content).to_bytes(8, "little") + content
         return self._function(bytes(parts))
 
-    def extend(self, parent: bytes, blocks: Iterable[bytes]) -> list[bytes]:
-        """Hashes of consecutive blocks after `parent`, each block given as packed tokens."""
+    def extend(
+        self, identity: PrefixIdentity, parent: bytes | None, blocks: Iterable[bytes]
+    ) -> list[bytes]:
+        """Hashes of consecutive blocks, each given as packed tokens.
+
+        Args:
+            identity: Of their sequence.
+            parent: Hash of the block before them; None when they are the first.
+            blocks: Their tokens, as `pack_tokens` gives them.
+        """
         function = self._function
+        previous = self.root(identity) if parent is None else parent
         hashes = []
         for token_bytes in blocks:
-            parent = function(parent + token_bytes)
-            hashes.append(parent)
+            previous = function(previous + token_bytes)
+            hashes.append(previous)
         return hashes
+
+    def next(self, identity: PrefixIdentity, parent: bytes | None, token_bytes: bytes) -> bytes:
+        """Hash of one block, as `extend` would give it."""
+        if parent is None:
+            parent = self.root(identity)
+        return self._function(parent + token_bytes)
+
+    def extra_keys(self, identity: PrefixIdentity, is_first: bool) -> tuple[str, ...] | None:
+        """What a block's hash covers by itself beside its tokens and its parent.
+
+        Args:
+            identity: Of the block's sequence.
+            is_first: Whether it is the sequence's first block.
+        """
+        return None
 
 
 def pack_tokens(token_ids: list[int]) -> bytes:
     """Token ids as little-endian unsigned 32-bit integers."""
     packed = array("I", token_ids)
-    if sys.byteorder == "big":
+    if _BIG_ENDIAN:
         packed.byteswap()
     return packed.tobytes()

@@ -20,17 +20,20 @@ class IdlePages:
 
     Args:
         num_pages: Page ids are below this; 0 is none.
+
+    Attributes:
+        size: Pages in the queue.
     """
 
     def __init__(self, num_pages: int) -> None:
         self._next = array("i", [_ABSENT]) * num_pages
         self._previous = array("i", [_ABSENT]) * num_pages
         self._next[_ENDS] = self._previous[_ENDS] = _ENDS
-        self._size = 0
+        self.size = 0
 
     def __len__(self) -> int:
         """Pages in the queue."""
-        return self._size
+        return self.size
 
     def __contains__(self, page_id: int) -> bool:
         """Whether a page is in the queue."""
@@ -48,7 +51,7 @@ class IdlePages:
         newest = self._previous[_ENDS]
         self._next[newest] = self._previous[_ENDS] = page_id
         self._previous[page_id], self._next[page_id] = newest, _ENDS
-        self._size += 1
+        self.size += 1
 
     def remove(self, page_id: int) -> None:
         """Take a page that is in the queue out of it."""
@@ -56,7 +59,7 @@ class IdlePages:
         before, after = previous[page_id], following[page_id]
         following[before], previous[after] = after, before
         following[page_id] = _ABSENT
-        self._size -= 1
+        self.size -= 1
 
     def pop(self) -> int:
         """Take out the oldest of at least one page."""
@@ -64,5 +67,5 @@ class IdlePages:
         after = self._next[_ENDS] = self._next[page_id]
         self._previous[after] = _ENDS
         self._next[page_id] = _ABSENT
-        self._size -= 1
+        self.size -= 1
         return page_id

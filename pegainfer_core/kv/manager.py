@@ -12,9 +12,14 @@ from pegainfer_core.kv.chain import BlockChain
 from pegainfer_core.kv.hashing import BlockHasher, PrefixIdentity
 from pegainfer_core.kv.pool import PageError, PagePool
 from pegainfer_core.kv.prefix_cache import PrefixCache
+from pegainfer_core.kv.snapshot_groups import SnapshotGroups
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
+    from collections.abc import Sequence as ReadOnlySequence
+
+    from pegainfer_core.kv.event_log import KvEventLog
+    from pegainfer_core.kv.snapshots import SnapshotPool, SnapshotSpec
 
 
 class PagedSequence(Protocol):
@@ -32,10 +37,13 @@ _SequenceT = TypeVar("_SequenceT", bound=PagedSequence)
 
 
 class KvManager:
-    """Pages of one append-only group, such as the attention KV of all layers.
+    """Pages of one append-only group, such as the attention KV of all layers, with prefixes shared.
 
     A reservation is a promise of pages not yet taken: what others may take is `num_available`,
     the free and cached pages beyond all promises. A sequence within its reservation always grows.
+
+    State that cannot be cut into pages is kept in snapshot groups: `admit` then takes over a
+    prefix only as far as every group has a snapshot, whose slots `snapshots_to_restore` names.
 
     Attributes:
         page_tokens: Tokens in one page.
@@ -50,6 +58,8 @@ class KvManager:
         prefix_cache: bool = True,
         model_identity: str = "",
         hasher: BlockHasher | None = None,
+        snapshots: ReadOnlySequence[SnapshotSpec] = (),
+        events: KvEventLog | None = None,
     ) -> None:
         """Start with every page free.
 
@@ -59,12 +69,20 @@ class KvManager:
             prefix_cache: Whether pages may be found again by their content.
             model_identity: Content of the model; hashes of different models never agree.
             hasher: The hash scheme.
+            snapshots: Groups of further state; without a prefix cache there is no use for them.
+            events: Where to note what the prefix cache gains and loses.
+
+        Raises:
+            ValueError: A snapshot group's borders are not at page borders.
         """
         self.page_tokens = page_tokens
-        self._cache = PrefixCache(num_pages) if prefix_cache else None
+        use_groups = prefix_cache and len(snapshots) > 0
+        self._snapshots = SnapshotGroups(snapshots, page_tokens) if use_groups else None
+        self._cache = PrefixCache(num_pages, self._snapshots, events) if prefix_cache else None
         self.pool = PagePool(num_pages, self._cache)
         self._model_identity = model_identity
         self._hasher = hasher or BlockHasher()
+        self._events = events
         self._num_promised = 0
 
     @property
@@ -76,6 +94,11 @@ class KvManager:
     def caches_prefixes(self) -> bool:
         """Whether pages may be found again by their content."""
         return self._cache is not None
+
+    @property
+    def snapshot_pools(self) -> tuple[SnapshotPool, ...]:
+        """Slots of the snapshot groups, in the order of their specs; read their counts only."""
+        return self._snapshots.pools if self._snapshots is not None else ()
 
     def pages_for(self, num_tokens: int) -> int:
         """Pages that hold so many tokens."""
@@ -128,15 +151,19 @@ class KvManager:
         sequence.num_computed = sequence.num_completed = len(page_ids) * self.page_tokens
         sequence.num_reserved_pages = self.pages_for(reserve_tokens)
         self._num_promised += self._promised(sequence)
+        if self._snapshots is not None and sequence.chain is not None:
+            self._snapshots.begin(sequence.chain)
         return True
 
     def grow(self, sequence: PagedSequence, num_tokens: int) -> bool:
         """Give a sequence pages for its first `num_tokens` tokens; nothing if too few are left."""
-        missing = self.pages_for(num_tokens) - len(sequence.page_ids)
+        num_held = len(sequence.page_ids)
+        missing = -(-num_tokens // self.page_tokens) - num_held
         if missing <= 0:
             return True
-        kept = min(missing, self._promised(sequence))
-        if missing - kept > self.num_available:
+        num_promised = sequence.num_reserved_pages - num_held
+        kept = min(missing, num_promised) if num_promised > 0 else 0
+        if missing - kept > self.pool.num_available - self._num_promised:
             return False
         self._num_promised -= kept
         sequence.page_ids += self.pool.allocate(missing)
@@ -145,22 +172,42 @@ class KvManager:
     def lacking_page(self, sequences: Iterable[_SequenceT]) -> list[_SequenceT]:
         """Those whose next token has no page yet: the only ones that a decode step must `grow`."""
         size = self.page_tokens
-        return [seq for seq in sequences if seq.num_computed == len(seq.page_ids) * size]
+        return [
+            seq
+            for seq in sequences
+            if not seq.num_computed % size and seq.num_computed == len(seq.page_ids) * size
+        ]
 
     def commit(self, sequences: Iterable[PagedSequence]) -> None:
-        """Publish the pages that completed tokens fill."""
-        if self._cache is None:
+        """Publish the pages that completed tokens fill; call it with every step's sequences."""
+        cache = self._cache
+        if cache is None:
             return
-        size = self.page_tokens
-        for sequence in sequences:
-            chain = sequence.chain
-            if chain is not None and sequence.num_completed // size > len(chain.blocks):
-                self._publish(sequence, chain, self._cache)
+        due = [
+            (sequence, chain)
+            for sequence in sequences
+            if (chain := sequence.chain) is not None and sequence.num_completed >= chain.due_tokens
+        ]
+        groups, size = self._snapshots, self.page_tokens
+        for sequence, chain in due:
+            num_full = sequence.num_completed // size
+            older = cache.publish(chain, sequence.token_ids, sequence.page_ids, num_full)
+            if older:
+                self.pool.discard(older)
+            if groups is not None:
+                groups.settle(chain, num_full)
+        if self._events is not None:
+            self._events.flush()
 
     def release(self, sequence: PagedSequence) -> None:
         """Take everything from a sequence that ended, was aborted or is preempted."""
         self._num_promised -= self._promised(sequence)
         sequence.num_reserved_pages = 0
+        chain = sequence.chain
+        if chain is not None and self._cache is not None:
+            if self._snapshots is not None:
+                self._snapshots.leave(chain)
+            self._cache.remember(chain)
         self.pool.release(reversed(sequence.page_ids))
         sequence.page_ids.clear()
         sequence.num_computed = sequence.num_completed = 0
@@ -168,6 +215,71 @@ class KvManager:
     def reset_prefix_cache(self) -> None:
         """Drop cached pages that no sequence uses."""
         self.pool.discard_all()
+        if self._events is not None:
+            if self._cache is not None and not len(self._cache):
+                self._events.cleared()
+            self._events.flush()
+
+    def close(self) -> None:
+        """Let the events that were noted out; nothing is published after this."""
+        if self._events is not None:
+            self._events.close()
+
+    def snapshot_border(self, start: int, stop: int) -> int:
+        """The last border of snapshots in (start, stop], 0 when there is none.
+
+        A prompt's chunk that is to end in a snapshot has to end there.
+
+        Args:
+            start: Tokens that are computed already.
+            stop: Tokens that may be computed after the step.
+        """
+        if self._snapshots is None:
+            return 0
+        distance = self._snapshots.every_blocks * self.page_tokens
+        border = stop // distance * distance
+        return border if border > start else 0
+
+    def take_snapshot(self, sequence: PagedSequence, num_tokens: int) -> tuple[int, ...]:
+        """Slots, by group, to copy a sequence's state to behind its first `num_tokens` tokens.
+
+        Call it when the step that computes them is planned. `commit` makes the snapshot known once
+        the step has completed; `release` before that gives the slots back.
+
+        Args:
+            sequence: Holds pages.
+            num_tokens: At a border (a multiple of the groups' `every_tokens`).
+
+        Returns:
+            Nothing when it cannot or need not be kept.
+
+        Raises:
+            PageError: That is no border.
+        """
+        groups, chain = self._snapshots, sequence.chain
+        if groups is None or chain is None:
+            return ()
+        num_blocks, rest = divmod(num_tokens, self.page_tokens)
+        if rest or num_blocks % groups.every_blocks or not num_blocks:
+            raise PageError(f"{num_tokens} tokens do not end at a border of snapshots")
+        if chain.closed:
+            return ()
+        return groups.take(chain, num_blocks)
+
+    def snapshots_to_restore(self, sequence: PagedSequence) -> tuple[int, ...]:
+        """Slots, by group, that hold the state behind an admitted sequence's prefix.
+
+        They stay as they are until `restored`; empty when the sequence starts from nothing.
+        """
+        chain = sequence.chain
+        if self._snapshots is None or chain is None:
+            return ()
+        return self._snapshots.sources(chain)
+
+    def restored(self, sequence: PagedSequence) -> None:
+        """Say that a sequence's state was copied, or the copy can no longer be overtaken."""
+        if self._snapshots is not None and sequence.chain is not None:
+            self._snapshots.restored(sequence.chain)
 
     def _match(self, sequence: PagedSequence, use_cache: bool) -> list[int]:
         if sequence.page_ids:
@@ -177,13 +289,10 @@ class KvManager:
             return []
         num_needless = len(sequence.token_ids) - 1 if use_cache else 0
         self._cache.match(chain, sequence.token_ids, num_needless // self.page_tokens)
+        if self._snapshots is not None:
+            del chain.blocks[self._snapshots.usable(chain.blocks) :]
+            chain.settle()
         return [block.page_id for block in chain.blocks]
-
-    def _publish(self, sequence: PagedSequence, chain: BlockChain, cache: PrefixCache) -> None:
-        num_full = sequence.num_completed // self.page_tokens
-        older = cache.publish(chain, sequence.token_ids, sequence.page_ids, num_full)
-        if older:
-            self.pool.discard(older)
 
     def _promised(self, sequence: PagedSequence) -> int:
         return max(sequence.num_reserved_pages - len(sequence.page_ids), 0)

@@ -81,7 +81,7 @@ class PagePool:
     @property
     def num_available(self) -> int:
         """Pages that `allocate` could hand out now."""
-        return len(self._free) + len(self._cached)
+        return len(self._free) + self._cached.size
 
     def num_users(self, page_id: int) -> int:
         """Users of a page."""
@@ -97,14 +97,20 @@ class PagePool:
         Raises:
             PageError: Fewer than `count` pages are available; nothing was taken.
         """
-        if count > self.num_available:
-            raise PageError(f"{count} pages were asked for, {self.num_available} are available")
-        while len(self._free) < count:
-            self._evict()
-            self.num_evicted += 1
-        first = len(self._free) - count
-        page_ids = self._free[first:]
-        del self._free[first:]
+        free = self._free
+        if len(free) < count:
+            if count > self.num_available:
+                raise PageError(f"{count} pages were asked for, {self.num_available} are available")
+            while len(free) < count:
+                self._evict()
+                self.num_evicted += 1
+        if count == 1:
+            page_id = free.pop()
+            self._num_users[page_id] = 1
+            return [page_id]
+        first = len(free) - count
+        page_ids = free[first:]
+        del free[first:]
         for page_id in page_ids:
             self._num_users[page_id] = 1
         return page_ids

@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING
 
 from pegainfer_core.kv.chain import Block
 from pegainfer_core.kv.pool import PADDING_PAGE, PageError
+from pegainfer_core.kv.trails import STRIDE_BLOCKS, Trails
 
 if TYPE_CHECKING:
     from pegainfer_core.kv.chain import BlockChain
-
-_MATCH_STRIDE_BLOCKS = 64
+    from pegainfer_core.kv.event_log import KvEventLog
+    from pegainfer_core.kv.snapshot_groups import SnapshotGroups
 
 
 class PrefixCache:
@@ -22,16 +23,23 @@ class PrefixCache:
     A block never outlives its parent: pages are released last to first, so a cached page's
     children are always given up before it, and a user of a child uses a copy of the parent too.
 
-    Further groups of state (snapshots at page borders for recurrent layers) attach to the same
-    blocks: a hit is then cut to the longest match that every group has.
-
     Args:
         num_pages: Page ids are below this.
+        snapshots: Further groups of state, attached to the same blocks.
+        events: Where to note what can be matched from now on, and what no more.
     """
 
-    def __init__(self, num_pages: int) -> None:
+    def __init__(
+        self,
+        num_pages: int,
+        snapshots: SnapshotGroups | None = None,
+        events: KvEventLog | None = None,
+    ) -> None:
         self._by_hash: dict[bytes, Block] = {}
         self._by_page: list[Block | None] = [None] * num_pages
+        self._trails = Trails(num_pages // 2)
+        self._snapshots = snapshots
+        self._events = events
 
     def __len__(self) -> int:
         """Blocks that can be matched."""
@@ -41,22 +49,28 @@ class PrefixCache:
         """Set `chain.blocks` to the longest published prefix of at most `max_blocks` blocks.
 
         A chain that matched before starts from what is left of that. Hashes only as far as the
-        match goes (in strides), so a prompt that nobody has seen costs next to nothing here.
+        match goes (in strides), so a prompt that nobody has seen costs next to nothing here; one
+        that goes on from an ended request is compared with that one's tokens at once.
         """
         blocks = chain.blocks
-        chain.closed = False
         del blocks[max_blocks:]
         while blocks and blocks[-1].page_id == PADDING_PAGE:
             blocks.pop()
-        parent = chain.tip
-        for index in range(len(blocks), max_blocks):
+        parent, index = chain.tip, len(blocks)
+        while index < max_blocks:
             if index == len(chain.hashes):
-                chain.extend(token_ids, min(index + _MATCH_STRIDE_BLOCKS, max_blocks))
+                if blocks and self._trails.follow(chain, token_ids, max_blocks):
+                    parent, index = blocks[-1], len(blocks)
+                    continue
+                goal = index + STRIDE_BLOCKS - index % STRIDE_BLOCKS
+                chain.extend(token_ids, min(goal, max_blocks))
             block = self._by_hash.get(chain.hashes[index])
             if block is None or not block.holds(parent, chain.token_bytes[index]):
                 break
             blocks.append(block)
             parent = block
+            index += 1
+        chain.settle()
 
     def publish(
         self, chain: BlockChain, token_ids: list[int], page_ids: list[int], num_blocks: int
@@ -72,25 +86,38 @@ class PrefixCache:
         if chain.closed:
             return older
         chain.extend(token_ids, num_blocks)
-        parent = chain.tip
-        for index in range(len(chain.blocks), num_blocks):
-            block_hash, page_id = chain.hashes[index], page_ids[index]
-            block = self._by_hash.get(block_hash)
+        by_hash, by_page, blocks = self._by_hash, self._by_page, chain.blocks
+        hashes, token_bytes = chain.hashes, chain.token_bytes
+        parent = blocks[-1] if blocks else chain.identity
+        first_new = None
+        for index in range(len(blocks), num_blocks):
+            block_hash, page_id = hashes[index], page_ids[index]
+            block = by_hash.get(block_hash)
             if block is None:
-                block = Block(block_hash, parent, chain.token_bytes[index], page_id)
-                self._by_hash[block_hash] = block
-            elif block.holds(parent, chain.token_bytes[index]):
+                block = Block(block_hash, parent, token_bytes[index], page_id)
+                by_hash[block_hash] = block
+                if first_new is None:
+                    first_new = index
+            elif block.holds(parent, token_bytes[index]):
                 # Two requests computed the same tokens at once. Both keep their own page, so that
                 # page tables only ever grow. A copy goes when it is idle and another is used.
                 older += block.page_ids
                 block.twins += (page_id,)
             else:
-                chain.closed = True
+                chain.close()
                 break
-            self._by_page[page_id] = block
-            chain.blocks.append(block)
+            by_page[page_id] = block
+            blocks.append(block)
             parent = block
+        else:
+            chain.due_tokens = (num_blocks + 1) * chain.block_tokens
+        if self._events is not None and first_new is not None:
+            self._events.stored(chain, first_new, len(blocks))
         return older
+
+    def remember(self, chain: BlockChain) -> None:
+        """Note the way of a sequence that lets go of its pages, for its next turn."""
+        self._trails.record(chain)
 
     def keeps(self, page_id: int) -> bool:
         """Keep a page that is the last to hold a published block."""
@@ -109,4 +136,12 @@ class PrefixCache:
             raise PageError(f"page {page_id} holds nothing that could be forgotten")
         block.strike(page_id)
         if block.page_id == PADDING_PAGE:
-            del self._by_hash[block.block_hash]
+            self._forget_block(block)
+
+    def _forget_block(self, block: Block) -> None:
+        del self._by_hash[block.block_hash]
+        self._trails.forget(block)
+        if self._snapshots is not None:
+            self._snapshots.forget(block)
+        if self._events is not None:
+            self._events.removed(block)

@@ -32,8 +32,9 @@ def constant_hash(monkeypatch: pytest.MonkeyPatch) -> None:
     """All blocks of all prompts have one hash."""
     monkeypatch.setattr(BlockHasher, "root", lambda self, identity: bytes(16))
     monkeypatch.setattr(
-        BlockHasher, "extend", lambda self, parent, blocks: [bytes(16) for _ in blocks]
+        BlockHasher, "extend", lambda self, identity, parent, blocks: [bytes(16) for _ in blocks]
     )
+    monkeypatch.setattr(BlockHasher, "next", lambda self, identity, parent, block: bytes(16))
 
 
 def ask(session: Session, prompt: list[int], salt: str = "") -> Transcript:
