@@ -11,7 +11,7 @@ from pathlib import Path
 import uvloop
 from pegainfer_server.lifecycle import Lifecycle
 from pegainfer_server.listener import bind, url
-from pegainfer_server.loading import Loaded, load
+from pegainfer_server.loading import Loading
 from pegainfer_server.settings import ServerSettings
 from pegainfer_server.stop_signals import StopSignals
 
@@ -56,11 +56,10 @@ def serving(
     ready = threading.Event()
     codes: list[int] = []
 
-    async def loader() -> Loaded:
-        return await load(launch, in_process=True, generation_config="auto")
+    loading = Loading(launch, in_process=True, generation_config="auto")
 
     def run() -> None:
-        lifecycle = Lifecycle(sock, resolved, host, loader, lambda _: ready.set(), bell)
+        lifecycle = Lifecycle(sock, resolved, host, loading.result, lambda _: ready.set(), bell)
         try:
             with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
                 codes.append(runner.run(lifecycle.run()))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from concurrent.futures import Future
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
@@ -26,29 +27,53 @@ class Loaded(NamedTuple):
     text: ModelText
 
 
-async def load(launch: PreparedLaunch, *, in_process: bool, generation_config: str) -> Loaded:
-    """Start the engine and read the tokenizer at the same time.
+class Loading:
+    """An engine and the text side of its checkpoint on their way, each on a thread of its own.
 
-    Raises:
-        CommandFault: The checkpoint's text files are unusable.
-        ConfigError: The checkpoint or an option is at fault.
-        EngineError: The engine could not start.
-        PluginFault: A plugin's `engine_ready` refused.
+    Begins at once, before there is an event loop: an engine takes its time, in which the rest of
+    the server is imported.
     """
-    engine = _in_thread(lambda: _start_engine(launch, in_process), "pegainfer-load-engine")
-    text = _in_thread(lambda: _load_text(launch, generation_config), "pegainfer-load-text")
-    try:
-        loaded_text = await text
-    except BaseException:
-        engine.add_done_callback(_close_late)
-        raise
-    handle = await engine
-    try:
-        await asyncio.to_thread(launch.host.hooks.engine_ready, handle, launch.family, launch.plan)
-    except BaseException:
-        await asyncio.to_thread(handle.close)
-        raise
-    return Loaded(handle, loaded_text)
+
+    def __init__(self, launch: PreparedLaunch, *, in_process: bool, generation_config: str) -> None:
+        """Begin.
+
+        Args:
+            launch: What to start.
+            in_process: Run the engine in this process.
+            generation_config: Where sampling defaults come from.
+        """
+        self._launch = launch
+        self._engine = _in_thread(
+            lambda: _start_engine(launch, in_process), "pegainfer-load-engine"
+        )
+        self._text = _in_thread(
+            lambda: _load_text(launch, generation_config), "pegainfer-load-text"
+        )
+
+    async def result(self) -> Loaded:
+        """Wait for both.
+
+        Raises:
+            CommandFault: The checkpoint's text files are unusable.
+            ConfigError: The checkpoint or an option is at fault.
+            EngineError: The engine could not start.
+            PluginFault: A plugin's `engine_ready` refused.
+        """
+        try:
+            text = await _shielded(self._text)
+            handle = await _shielded(self._engine)
+        except BaseException:
+            # An engine that comes up after all is not needed.
+            self._engine.add_done_callback(_close)
+            raise
+        launch = self._launch
+        ready = launch.host.hooks.engine_ready
+        try:
+            await asyncio.to_thread(ready, handle, launch.family, launch.plan)
+        except BaseException:
+            await asyncio.to_thread(handle.close)
+            raise
+        return Loaded(handle, text)
 
 
 def _start_engine(launch: PreparedLaunch, in_process: bool) -> EngineHandle:
@@ -71,34 +96,26 @@ def _load_text(launch: PreparedLaunch, generation_config: str) -> ModelText:
         raise CommandFault(str(error)) from error
 
 
-def _in_thread(work: Callable[[], T], name: str) -> asyncio.Future[T]:
+def _in_thread(work: Callable[[], T], name: str) -> Future[T]:
     """Run on a daemon thread: a stop must not wait until a checkpoint has been read."""
-    loop = asyncio.get_running_loop()
-    future: asyncio.Future[T] = loop.create_future()
-
-    def settle(result: T | None, error: BaseException | None) -> None:
-        if future.cancelled():
-            return
-        if error is not None:
-            future.set_exception(error)
-        else:
-            future.set_result(result)  # type: ignore[arg-type]
+    future: Future[T] = Future()
+    future.set_running_or_notify_cancel()
 
     def run() -> None:
         try:
-            outcome: tuple[T | None, BaseException | None] = (work(), None)
+            future.set_result(work())
         except BaseException as error:
-            outcome = (None, error)
-        try:
-            loop.call_soon_threadsafe(settle, *outcome)
-        except RuntimeError:
-            pass  # The loop is closed: nobody waits any more.
+            future.set_exception(error)
 
     threading.Thread(target=run, name=name, daemon=True).start()
     return future
 
 
-def _close_late(engine: asyncio.Future[EngineHandle]) -> None:
-    """The server stops; an engine that comes up after all is not needed."""
-    if not engine.cancelled() and engine.exception() is None:
+async def _shielded(future: Future[T]) -> T:
+    """Wait for what goes on when nobody waits any more."""
+    return await asyncio.shield(asyncio.wrap_future(future))
+
+
+def _close(engine: Future[EngineHandle]) -> None:
+    if engine.exception() is None:
         engine.result().close()

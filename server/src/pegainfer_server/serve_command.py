@@ -9,12 +9,9 @@ import sys
 import time
 from typing import TYPE_CHECKING
 
-import uvloop
-
 from pegainfer_core import __version__
-from pegainfer_server.lifecycle import Lifecycle
 from pegainfer_server.listener import bind, url
-from pegainfer_server.loading import Loaded, load
+from pegainfer_server.loading import Loading
 from pegainfer_server.settings import ServerSettings
 
 if TYPE_CHECKING:
@@ -47,13 +44,17 @@ def serve(launch: PreparedLaunch, options: ServeOptions) -> int:
         gc.freeze()
         _say_ready(model, where, settings, time.monotonic() - started_s)
 
-    async def loader() -> Loaded:
-        return await load(
-            launch, in_process=options.in_process, generation_config=options.generation_config
-        )
+    loading = Loading(
+        launch, in_process=options.in_process, generation_config=options.generation_config
+    )
+    # Takes about as long as the rest of this start, and the engine is on its way by now.
+    import uvloop
+
+    from pegainfer_server.lifecycle import Lifecycle
 
     async def run() -> int:
-        return await Lifecycle(sock, settings, launch.host, loader, on_ready).run()
+        lifecycle = Lifecycle(sock, settings, launch.host, loading.result, on_ready)
+        return await lifecycle.run()
 
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         return runner.run(run())
