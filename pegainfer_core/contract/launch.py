@@ -39,6 +39,25 @@ class CoreOptions(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
         Meta(description="take KV pages as needed, or reserve a request's whole lifetime"),
     ] = "on-demand"
     prefix_cache: Annotated[bool, Meta(description="reuse KV pages of equal prefixes")] = True
+    kv_hash: Annotated[
+        Literal["native", "xxhash_cbor", "sha256_cbor"],
+        Meta(description="hashes of KV blocks: our own, or equal to vLLM's of that name"),
+    ] = "native"
+    kv_hash_seed: Annotated[
+        str, Meta(description="PYTHONHASHSEED of the vLLM servers whose hashes must agree")
+    ] = "0"
+    kv_events: Annotated[
+        str | None,
+        Meta(description="tell what is cached: tcp://*:5557 or ipc://PATH (ZeroMQ), jsonl:PATH"),
+    ] = None
+    kv_events_replay: Annotated[
+        str | None, Meta(description="where missed KV events can be asked for, tcp://*:5558")
+    ] = None
+    kv_events_topic: Annotated[str, Meta(description="first frame of KV event messages")] = ""
+    kv_events_encoding: Annotated[
+        Literal["map", "array"],
+        Meta(description="KV events as vLLM sends them since 0.24, or as it did before"),
+    ] = "map"
     kv_offload: Annotated[
         str | None, Meta(description="KV offload tiers, such as host or host,disk")
     ] = None
