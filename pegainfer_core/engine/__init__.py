@@ -1,8 +1,10 @@
 """Engine parts: ledger, driver loop, the two transports, and what schedulers are made of."""
 
+from importlib import import_module
+from typing import TYPE_CHECKING
+
 from pegainfer_core.engine.admission import Admission
 from pegainfer_core.engine.chunking import plan_chunks, prefill_budget, share_prefill_budget
-from pegainfer_core.engine.client import EngineClient, RequestStream
 from pegainfer_core.engine.idle_memory import IdleMemory
 from pegainfer_core.engine.ledger import Ledger, LedgerError
 from pegainfer_core.engine.local import BuiltEngine, LocalEngine
@@ -16,6 +18,9 @@ from pegainfer_core.engine.slots import SlotPool
 from pegainfer_core.engine.step import DoneStep, LaunchedStep, ModelRunner, Row, RowResult, StepPlan
 from pegainfer_core.engine.stopping import deliver, finish_reason
 from pegainfer_core.engine.validation import check_request, clamp_max_tokens
+
+if TYPE_CHECKING:
+    from pegainfer_core.engine.client import EngineClient, RequestStream
 
 __all__ = [
     "Admission",
@@ -49,3 +54,12 @@ __all__ = [
     "prefill_budget",
     "share_prefill_budget",
 ]
+
+#: Brings asyncio along, which a worker process does without: 8 MB.
+_LAZY = {"EngineClient": "client", "RequestStream": "client"}
+
+
+def __getattr__(name: str) -> object:
+    if name in _LAZY:
+        return getattr(import_module(f"{__name__}.{_LAZY[name]}"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

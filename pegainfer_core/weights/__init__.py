@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from pegainfer_core.weights.dummy import DummyCheckpoint, write_dummy
     from pegainfer_core.weights.float_convert import FloatArray, round_floats
     from pegainfer_core.weights.loader import ParameterLoader, Progress
+    from pegainfer_core.weights.loading_bar import loading_bar
     from pegainfer_core.weights.source import ArraySource, TensorSource, compute_dtype
     from pegainfer_core.weights.writer import write_safetensors
 
@@ -52,6 +53,7 @@ __all__ = [
     "hub_cache_dir",
     "int_field",
     "load_config",
+    "loading_bar",
     "object_field",
     "quantization_method",
     "refuse_quantization",
@@ -71,6 +73,7 @@ _NEED_NUMPY = {
     "round_floats": "float_convert",
     "ParameterLoader": "loader",
     "Progress": "loader",
+    "loading_bar": "loading_bar",
     "ArraySource": "source",
     "TensorSource": "source",
     "compute_dtype": "source",

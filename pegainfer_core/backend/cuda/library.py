@@ -6,8 +6,6 @@ import logging
 import time
 from typing import TYPE_CHECKING
 
-from tqdm import tqdm
-
 from pegainfer_core.backend.cuda.errors import CudaError, DeviceMemoryError
 from pegainfer_core.backend.cuda.kernel import Kernel
 from pegainfer_core.kernels import KernelCache, KernelError, build_kernels
@@ -101,6 +99,8 @@ class KernelLibrary:
         return True
 
     def _build(self, specs: list[KernelSpec]) -> None:
+        from tqdm import tqdm  # A start with all kernels at hand does without.
+
         started_s = time.monotonic()
         with tqdm(
             desc=f"building kernels for sm_{self._arch}", total=len(specs), disable=None

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import os
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
-from tqdm import tqdm
 
 from pegainfer_core.backend import make_backend
 from pegainfer_core.contract import EngineInfo
@@ -22,6 +20,7 @@ from pegainfer_core.weights import (
     ParameterLoader,
     compute_dtype,
     load_config,
+    loading_bar,
 )
 from pegainfer_qwen3.config import parse_config
 from pegainfer_qwen3.model import Qwen3Model
@@ -31,12 +30,9 @@ from pegainfer_qwen3.state import kv_layout
 from pegainfer_qwen3.weights import canonical_name, ignored_names, load_weights, model_specs
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from pegainfer_core.backend import Backend, KvLayout, KvPool
     from pegainfer_core.contract import LaunchContext, ServePlan
     from pegainfer_core.sampling import StepSampler
-    from pegainfer_core.weights import Progress
     from pegainfer_qwen3.config import Qwen3Config
     from pegainfer_qwen3.weights import Qwen3Weights
 
@@ -67,7 +63,7 @@ def load_model(context: LaunchContext, plan: ServePlan, backend: Backend) -> Loa
     """
     raw_config = load_config(Path(context.model_dir))
     config = parse_config(raw_config)
-    with _open_source(context, config) as source, _progress_bar() as progress:
+    with _open_source(context, config) as source, loading_bar() as progress:
         dtype = backend.compute_dtype(compute_dtype(raw_config, source))
         loader = ParameterLoader(
             source,
@@ -154,15 +150,3 @@ def _open_source(context: LaunchContext, config: Qwen3Config) -> Checkpoint | Du
             model_specs(config), seed=context.options.seed, dtype=config.dtype or "bfloat16"
         )
     return Checkpoint(Path(context.model_dir))
-
-
-@contextmanager
-def _progress_bar() -> Iterator[Progress]:
-    """Shows the share of values read, on a terminal only."""
-    with tqdm(desc="loading weights", unit="value", unit_scale=True, disable=None) as bar:
-
-        def show(num_read: int, num_values: int) -> None:
-            bar.total = num_values
-            bar.update(num_read - bar.n)
-
-        yield show
