@@ -19,6 +19,7 @@ from pegainfer_core.weights.config import (
 from pegainfer_core.weights.errors import ConfigError
 from pegainfer_core.weights.field import bool_field, float_field, int_field, object_field
 from pegainfer_core.weights.model_dir import hub_cache_dir, resolve_model_dir
+from pegainfer_core.weights.progress_bar import loading_bar
 from pegainfer_core.weights.rope import RopeConfig, rope_config
 from pegainfer_core.weights.spec import TensorKind, TensorSpec, TensorSpecs
 
@@ -27,7 +28,6 @@ if TYPE_CHECKING:
     from pegainfer_core.weights.dummy import DummyCheckpoint, write_dummy
     from pegainfer_core.weights.float_convert import FloatArray, round_floats
     from pegainfer_core.weights.loader import ParameterLoader, Progress
-    from pegainfer_core.weights.loading_bar import loading_bar
     from pegainfer_core.weights.source import ArraySource, TensorSource, compute_dtype
     from pegainfer_core.weights.writer import write_safetensors
 
@@ -73,7 +73,6 @@ _NEED_NUMPY = {
     "round_floats": "float_convert",
     "ParameterLoader": "loader",
     "Progress": "loader",
-    "loading_bar": "loading_bar",
     "ArraySource": "source",
     "TensorSource": "source",
     "compute_dtype": "source",
