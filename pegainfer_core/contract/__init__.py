@@ -26,7 +26,7 @@ from pegainfer_core.contract.event import (
     Tokens,
 )
 from pegainfer_core.contract.fault import DeviceFault
-from pegainfer_core.contract.launch import CoreOptions, LaunchContext, ServePlan
+from pegainfer_core.contract.launch import CoreOptions, LaunchContext, ServePlan, TierChoice
 from pegainfer_core.contract.reject import (
     ContextLength,
     Draining,
@@ -76,6 +76,7 @@ __all__ = [
     "Scheduled",
     "ServePlan",
     "StepFrame",
+    "TierChoice",
     "TokenEvent",
     "TokenLogprobs",
     "Tokens",

@@ -59,8 +59,19 @@ class CoreOptions(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
         Meta(description="KV events as vLLM sends them since 0.24, or as it did before"),
     ] = "map"
     kv_offload: Annotated[
-        str | None, Meta(description="KV offload tiers, such as host or host,disk")
+        str | None,
+        Meta(description="KV offload tiers in their order: host, then disk or those of plugins"),
     ] = None
+    kv_offload_host_gib: Annotated[
+        float, Meta(gt=0, description="host memory for KV offload in GiB")
+    ] = 8.0
+    kv_offload_disk_path: Annotated[
+        str | None,
+        Meta(description="folder for KV offload to disk (default: ~/.cache/pegainfer/kv)"),
+    ] = None
+    kv_offload_disk_gib: Annotated[
+        float, Meta(gt=0, description="disk space for KV offload in GiB")
+    ] = 64.0
     cuda_graph: Annotated[bool, Meta(description="replay decode steps as CUDA graphs")] = True
     load_format: Annotated[
         Literal["auto", "dummy"],
@@ -70,6 +81,18 @@ class CoreOptions(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     device: Annotated[int, Meta(ge=0, description="ordinal of the first GPU")] = 0
     tp: Annotated[int, Meta(ge=1, description="tensor-parallel ranks")] = 1
     ep: Annotated[int, Meta(ge=1, description="expert-parallel ranks")] = 1
+
+
+class TierChoice(msgspec.Struct, frozen=True, kw_only=True):
+    """A KV offload tier that was chosen, and the plugin that offers it.
+
+    Attributes:
+        name: The tier's name in `--kv-offload`.
+        entry_point: `module` or `module:attr` of the plugin.
+    """
+
+    name: str
+    entry_point: str
 
 
 class LaunchContext(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -82,6 +105,7 @@ class LaunchContext(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
         options: The core's options.
         family_options: The family's own options, as built from its options Struct.
         threads: Compute threads of a CPU backend; None leaves the library's default.
+        kv_tiers: The KV offload tiers behind the host's, in the order of `--kv-offload`.
     """
 
     model_dir: str
@@ -90,6 +114,7 @@ class LaunchContext(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
     options: CoreOptions = CoreOptions()
     family_options: dict[str, str | int | float | bool | None] = {}
     threads: int | None = None
+    kv_tiers: list[TierChoice] = []
 
 
 class ServePlan(msgspec.Struct, frozen=True, kw_only=True):

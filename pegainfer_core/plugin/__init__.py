@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from pegainfer_core.plugin.api import HOOK_API, hookimpl
 from pegainfer_core.plugin.command import CommandRegistry
-from pegainfer_core.plugin.extension import KvTierFactory, Offers, ParserFactory
+from pegainfer_core.plugin.extension import KvTierFactory, OfferedTier, Offers, ParserFactory
 from pegainfer_core.plugin.family import (
     ChatProfile,
     Claim,
@@ -60,6 +60,7 @@ __all__ = [
     "KvTierFactory",
     "ModelFamily",
     "OfferedFamily",
+    "OfferedTier",
     "Offers",
     "ParserFactory",
     "PluginFault",

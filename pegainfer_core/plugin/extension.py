@@ -6,12 +6,13 @@ Knows neither what a parser parses nor what a tier stores.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Generic, NamedTuple, Protocol, TypeVar
 
 from pegainfer_core.plugin.fault import PluginFault
 
 if TYPE_CHECKING:
     from pegainfer_core.kv import KvTier, TierPlace
+    from pegainfer_core.plugin.plugin_record import PluginRecord
 
 ParserFactory = Callable[[], object]
 """Makes a parser for one answer. Provisional: the parser's own protocol comes with tool calling."""
@@ -20,8 +21,11 @@ ParserFactory = Callable[[], object]
 class KvTierFactory(Protocol):
     """Makes a KV offload tier.
 
+    The plugin is imported, and its hook called, where the command line is checked and again in the
+    engine's process; only there `open` is called.
+
     Attributes:
-        name: What users write in `--kv-offload`.
+        name: What users write in `--kv-offload`: no comma, no blank, not "host".
     """
 
     name: str
@@ -30,9 +34,16 @@ class KvTierFactory(Protocol):
         """Open the tier; called once, in the engine's process, before it serves.
 
         Raises:
-            UserFault: It cannot be opened as asked; ends the start with this message.
+            ConfigError: It cannot be opened as asked; ends the start with this message.
         """
         ...
+
+
+class OfferedTier(NamedTuple):
+    """A tier's factory, and the plugin that offers it."""
+
+    factory: KvTierFactory
+    plugin: PluginRecord
 
 
 T = TypeVar("T")
@@ -46,9 +57,9 @@ class Offers(Generic[T]):
         self._offers: dict[str, list[tuple[str, T]]] = {}
 
     def add(self, name: str, offer: T, dist: str) -> None:
-        """Record that `dist` offers `name`; the same object twice counts once."""
+        """Record that `dist` offers `name`; the same twice counts once."""
         present = self._offers.setdefault(name, [])
-        if not any(known is offer for _, known in present):
+        if not any(known == offer for _, known in present):
             present.append((dist, offer))
 
     @property

@@ -8,12 +8,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Protocol, TypeVar, cast
 
-from pegainfer_core.plugin.extension import KvTierFactory, Offers, ParserFactory
+from pegainfer_core.plugin.extension import OfferedTier, Offers, ParserFactory
 from pegainfer_core.plugin.fault import PluginFault
 
 if TYPE_CHECKING:
     from pegainfer_core.contract import EngineHandle, ServePlan
     from pegainfer_core.plugin.command import CommandRegistry
+    from pegainfer_core.plugin.extension import KvTierFactory
     from pegainfer_core.plugin.family import ModelFamily
     from pegainfer_core.plugin.hook_book import HookBook
     from pegainfer_core.plugin.plugin_record import PluginRecord
@@ -62,13 +63,13 @@ class HookCalls:
         for impl in self._book.impls("register_commands", plugin):
             self._book.call("register_commands", impl, {"cli": cli})
 
-    def kv_tiers(self) -> Offers[KvTierFactory]:
-        """KV tiers by name; a failing plugin is noted and left out."""
-        offers: Offers[KvTierFactory] = Offers("KV offload tier")
-        for plugin, result in self._collect("kv_tiers", {}, _sequence):
-            for tier in result:
-                factory = cast("KvTierFactory", tier)
-                offers.add(factory.name, factory, self._records[plugin].dist)
+    def kv_tiers(self) -> Offers[OfferedTier]:
+        """KV tiers by name, core's own among them; a failing plugin is noted and left out."""
+        offers: Offers[OfferedTier] = Offers("KV offload tier")
+        for plugin, factories in self._collect("kv_tiers", {}, _tier_factories):
+            record = self._records[plugin]
+            for factory in factories:
+                offers.add(factory.name, OfferedTier(factory, record), record.dist)
         return offers
 
     def tool_parsers(self) -> Offers[ParserFactory]:
@@ -163,6 +164,18 @@ def _sequence(hook: str, result: object) -> list[object]:
     if isinstance(result, Mapping | str) or not hasattr(result, "__iter__"):
         raise TypeError(f"{hook} returned {result!r}; expected a list")
     return list(cast("Sequence[object]", result))
+
+
+def _tier_factories(hook: str, result: object) -> list[KvTierFactory]:
+    for factory in (factories := _sequence(hook, result)):
+        name = getattr(factory, "name", None)
+        if not isinstance(name, str) or name in ("", "host") or set(name) & set(", \t\n"):
+            raise TypeError(
+                f"{hook} offers a tier of the name {name!r}; expected a word that is not host"
+            )
+        if not callable(getattr(factory, "open", None)):
+            raise TypeError(f"{hook} offers the tier {name!r}, which has no method open")
+    return cast("list[KvTierFactory]", factories)
 
 
 def _mapping(hook: str, result: object) -> Mapping[object, object]:

@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from pegainfer_core.plugin import core_plugin
 from pegainfer_core.plugin.api import IncompatibleApi, check_api, declared_api
+from pegainfer_core.plugin.core_plugin import CORE_RECORD
 from pegainfer_core.plugin.discovery import find_plugins
 from pegainfer_core.plugin.fault import PluginFault
 from pegainfer_core.plugin.hook_book import HookBook
@@ -45,6 +47,8 @@ class PluginHost:
         self._families: dict[str, OfferedFamily] = {}
         self.warnings: list[str] = []
         self.hooks = HookCalls(self._book, self._records, self.problem)
+        self._records[CORE_RECORD.name] = CORE_RECORD
+        self._book.register(core_plugin, CORE_RECORD.name)
 
     @classmethod
     def load(cls, settings: HostSettings | None = None) -> PluginHost:
@@ -65,8 +69,8 @@ class PluginHost:
 
     @property
     def records(self) -> list[PluginRecord]:
-        """Every plugin found, in the order of loading."""
-        return list(self._records.values())
+        """Every plugin found, in the order of loading; core's own is not among them."""
+        return [record for record in self._records.values() if record is not CORE_RECORD]
 
     @property
     def families(self) -> Mapping[str, OfferedFamily]:

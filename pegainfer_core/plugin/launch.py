@@ -14,6 +14,7 @@ from pegainfer_core.contract import CoreOptions, LaunchContext
 from pegainfer_core.plugin.fault import UserFault
 from pegainfer_core.plugin.near_match import near_match
 from pegainfer_core.plugin.select import select_family
+from pegainfer_core.plugin.tier_choice import choose_tiers
 from pegainfer_core.weights import load_config, resolve_model_dir
 
 if TYPE_CHECKING:
@@ -26,8 +27,6 @@ if TYPE_CHECKING:
     from pegainfer_core.plugin.host import PluginHost
     from pegainfer_core.plugin.offered_family import OfferedFamily
     from pegainfer_core.plugin.plugin_record import PluginRecord
-
-_BUILT_IN_TIERS = ("host", "disk")
 
 
 class ChosenModel(NamedTuple):
@@ -113,8 +112,9 @@ def plan_launch(
     """
     family, plugin = chosen.offered
     core = _checked_core(CoreOptions() if options is None else options)
-    refuse_unused(family, _non_defaults(core) if given is None else given)
-    _check_tiers(host, core)
+    used = _non_defaults(core) if given is None else given
+    refuse_unused(family, used)
+    core, kv_tiers = choose_tiers(host, core, used)
     own = checked_family_options(family, {} if family_options is None else family_options)
     context = LaunchContext(
         model_dir=str(chosen.model_dir),
@@ -123,6 +123,7 @@ def plan_launch(
         options=core,
         family_options=msgspec.to_builtins(own),
         threads=threads,
+        kv_tiers=kv_tiers,
     )
     plan = family.plan(context)
     return PreparedLaunch(host, family, plugin, chosen.config, context, plan)
@@ -188,13 +189,3 @@ def _checked_core(options: CoreOptions) -> CoreOptions:
 
 def _non_defaults(options: CoreOptions) -> list[str]:
     return list(msgspec.to_builtins(options))
-
-
-def _check_tiers(host: PluginHost, options: CoreOptions) -> None:
-    """Tiers that are not built in must be offered by a plugin."""
-    names = (options.kv_offload or "").split(",")
-    others = [name for name in names if name and name not in _BUILT_IN_TIERS]
-    if others:
-        offers = host.hooks.kv_tiers()
-        for name in others:
-            offers.choose(name)

@@ -79,6 +79,9 @@ def test_hook_kv_tiers(site: PluginSite) -> None:
     class Tier:
         name = "{0}"
 
+        def open(self, place):
+            raise NotImplementedError
+
     @hookimpl
     def kv_tiers():
         return [Tier()]
@@ -87,12 +90,41 @@ def test_hook_kv_tiers(site: PluginSite) -> None:
     site.install("twin_a", source.format("twin"))
     site.install("twin_b", source.format("twin"))
     offers = load(site, "remote", "twin_a", "twin_b").hooks.kv_tiers()
-    assert offers.names == ["remote", "twin"]
-    assert offers.choose("remote").name == "remote"
+    assert offers.names == ["disk", "remote", "twin"]
+    remote, disk = offers.choose("remote"), offers.choose("disk")
+    assert (remote.factory.name, remote.plugin.entry_point) == ("remote", "site_remote")
+    assert disk.plugin.entry_point == "pegainfer_core.plugin.core_plugin"
     with pytest.raises(PluginFault, match="dist-twin_a and dist-twin_b"):
         offers.choose("twin")
-    with pytest.raises(PluginFault, match=r"no plugin offers.*offered: remote, twin"):
+    with pytest.raises(PluginFault, match=r"no plugin offers.*offered: disk, remote, twin"):
         offers.choose("other")
+
+
+@pytest.mark.parametrize(
+    ("body", "problem"),
+    [
+        ("name = 'host'\n    open = print", "name 'host'; expected a word that is not host"),
+        ("name = 'a,b'\n    open = print", "name 'a,b'; expected a word"),
+        ("name = 5\n    open = print", "name 5; expected a word"),
+        ("name = 'shelf'", "tier 'shelf', which has no method open"),
+    ],
+)
+def test_a_plugin_with_a_misshapen_tier_is_left_out(
+    site: PluginSite, body: str, problem: str
+) -> None:
+    source = f"class Tier:\n    {body}\n\n@hookimpl\ndef kv_tiers():\n    return [Tier()]\n"
+    site.install("misshapen", source)
+    host = load(site, "misshapen")
+    assert host.hooks.kv_tiers().names == ["disk"]
+    (warning,) = host.warnings
+    assert "dist-misshapen" in warning and problem in warning
+
+
+def test_a_second_disk_tier_is_an_error_for_who_asks_for_it(site: PluginSite) -> None:
+    source = "class Tier:\n    name = 'disk'\n    open = print\n\n"
+    site.install("other", source + "@hookimpl\ndef kv_tiers():\n    return [Tier()]\n")
+    with pytest.raises(PluginFault, match="'disk' is offered by dist-other and pegainfer"):
+        load(site, "other").hooks.kv_tiers().choose("disk")
 
 
 @pytest.mark.parametrize("hook", ["tool_parsers", "reasoning_parsers"])

@@ -1,0 +1,227 @@
+"""The disk tier: records in files of slots, found again after a restart.
+
+Knows bytes and keys only. Holds no record in memory: an index of keys, made from the files' headers
+at the start, is all there is. That a record is unaltered is proven by its own trailer, which the
+guard reads.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import threading
+from concurrent.futures import Future
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, TypeVar
+
+from pegainfer_core.kv import TierStats
+from pegainfer_core.offload.direct_file import allows_direct
+from pegainfer_core.offload.disk_folder import DiskFolder
+from pegainfer_core.offload.disk_lock import FolderLock
+from pegainfer_core.offload.disk_segment import DISK_VERSION, SegmentShape
+from pegainfer_core.offload.disk_store import DiskStore
+from pegainfer_core.offload.io_threads import IoThreads
+from pegainfer_core.offload.transfer import Transfer
+from pegainfer_core.weights import ConfigError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from pegainfer_core.kv import PageKey, TierPlace, TierRecord
+
+logger = logging.getLogger(__name__)
+
+_NUM_READERS: Final = 8
+_NUM_WRITERS: Final = 4
+_DEFAULT_CAPACITY_BYTES: Final = 64 << 30
+_RESERVE_BYTES: Final = 1 << 30
+T = TypeVar("T")
+
+
+class DiskTier:
+    """Implements `KvTier` in one folder.
+
+    Attributes:
+        folder: Where its files lie: `<path>/v<version>-<identity>`.
+        direct: Whether reads and writes go past the page cache.
+    """
+
+    def __init__(self, place: TierPlace, *, reserve_bytes: int = _RESERVE_BYTES) -> None:
+        """Open the folder, or make it.
+
+        Args:
+            place: Where, for which model, and how much.
+            reserve_bytes: Free space to leave on the disk.
+
+        Raises:
+            ConfigError: The folder cannot be used, is used by another engine, or the capacity is
+                less than one record.
+        """
+        if place.path is None:
+            raise ConfigError("the disk tier needs a folder; give --kv-offload-disk-path")
+        self.folder = Path(place.path) / f"v{DISK_VERSION}-{place.identity[:32]}"
+        self._capacity_bytes = place.capacity_bytes or _DEFAULT_CAPACITY_BYTES
+        try:
+            self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            self._folder_lock = FolderLock(self.folder)
+        except OSError as error:
+            raise _unusable(self.folder, error) from error
+        try:
+            self.direct = allows_direct(self.folder)
+            self._store = DiskStore(self._folders(place, reserve_bytes))
+        except OSError as error:
+            self._folder_lock.release()
+            raise _unusable(self.folder, error) from error
+        except BaseException:
+            self._folder_lock.release()
+            raise
+        self._gate = threading.Lock()
+        self._closed = False
+        self._readers = IoThreads(_NUM_READERS, "pegainfer-kv-disk-read")
+        self._writers = IoThreads(_NUM_WRITERS, "pegainfer-kv-disk-write")
+        self._tell()
+
+    def contains(self, keys: Sequence[PageKey]) -> Future[list[bool]]:
+        """As in `KvTier`; answered from memory. Keys that are held count as used."""
+        return _done(_closed()) if self._closed else _done(self._store.contains(keys))
+
+    def save(self, records: Sequence[TierRecord]) -> Future[list[bool]]:
+        """As in `KvTier`; a full disk makes it False, a faulty one an OSError."""
+        if not records:
+            return _done([])
+        records = list(records)
+        transfer = Transfer(len(records))
+
+        def plan() -> None:
+            if not transfer.begin():
+                return
+            pieces = self._store.plan_save(records, transfer)
+            if not self._post(self._writers, self._store.write, pieces):
+                for piece in pieces:
+                    self._store.abandon(piece)
+
+        return transfer.future if self._post(self._writers, _run, [plan]) else _done(_closed())
+
+    def load(self, records: Sequence[TierRecord]) -> Future[list[bool]]:
+        """As in `KvTier`; records in neighbouring slots are read at once."""
+        if not records:
+            return _done([])
+        transfer = Transfer(len(records))
+        with self._gate:
+            if self._closed:
+                return _done(_closed())
+            for piece in self._store.plan_load(records, transfer):
+                self._readers.post(_bound(self._store.read, piece))
+        return transfer.future
+
+    def drop(self, keys: Sequence[PageKey]) -> Future[None]:
+        """As in `KvTier`."""
+        future: Future[None] = Future()
+        keys = list(keys)
+
+        def drop() -> None:
+            if not future.set_running_or_notify_cancel():
+                return
+            try:
+                self._store.drop(keys)
+            except OSError as error:
+                future.set_exception(error)
+            else:
+                future.set_result(None)
+
+        return future if self._post(self._writers, _run, [drop]) else _done(_closed())
+
+    def stats(self) -> TierStats:
+        """As in `KvTier`. Damage that only a trailer shows is counted by the guard."""
+        num_records, used_bytes, num_evicted, num_corrupt = self._store.counts()
+        return TierStats(
+            num_records=num_records,
+            used_bytes=used_bytes,
+            capacity_bytes=self._capacity_bytes,
+            num_evicted=num_evicted,
+            num_corrupt=num_corrupt,
+        )
+
+    def close(self) -> None:
+        """As in `KvTier`: what is being written or read is finished, what waits to be is not."""
+        with self._gate:
+            if self._closed:
+                return
+            self._closed = True
+        self._writers.join()
+        self._readers.join()
+        self._store.close()
+        self._folder_lock.release()
+
+    def _post(self, threads: IoThreads, work: Callable[[T], None], items: Sequence[T]) -> bool:
+        """Have each item worked on; False, and nothing done, once the tier is closed."""
+        with self._gate:
+            if self._closed:
+                return False
+            for item in items:
+                threads.post(_bound(work, item))
+            return True
+
+    def _folders(self, place: TierPlace, reserve_bytes: int) -> dict[int, DiskFolder]:
+        """Each group gets the same number of slots: a prefix needs a record of every group."""
+        total_bytes = sum(place.record_bytes.values())
+        if self._capacity_bytes < 2 * total_bytes + (1 << 16):
+            raise ConfigError(
+                f"--kv-offload-disk-gib {self._capacity_bytes / 2**30:g} is too little for records "
+                f"of {total_bytes / 2**20:.2f} MiB; give more"
+            )
+        identity = hashlib.sha256(place.identity.encode()).digest()
+        folders = {}
+        for group, record_bytes in place.record_bytes.items():
+            shape = SegmentShape(
+                group=group, record_bytes=record_bytes, num_slots=1, identity=identity
+            )
+            folders[group] = DiskFolder(
+                self.folder,
+                shape,
+                self._capacity_bytes * record_bytes // total_bytes,
+                direct=self.direct,
+                reserve_bytes=reserve_bytes,
+            )
+        return folders
+
+    def _tell(self) -> None:
+        stats = self.stats()
+        logger.info(
+            "KV offload to %s: %d records (%.2f GiB) are there",
+            *(self.folder, stats.num_records, stats.used_bytes / 2**30),
+        )
+        if not self.direct:
+            logger.warning(
+                "%s does not allow direct access, so that KV offload to disk takes memory of the "
+                "page cache; another --kv-offload-disk-path may do better",
+                self.folder,
+            )
+
+
+def _run(job: Callable[[], None]) -> None:
+    job()
+
+
+def _bound(work: Callable[[T], None], item: T) -> Callable[[], None]:
+    return lambda: work(item)
+
+
+def _done(result: T | Exception) -> Future[T]:
+    future: Future[T] = Future()
+    if isinstance(result, Exception):
+        future.set_exception(result)
+    else:
+        future.set_result(result)
+    return future
+
+
+def _closed() -> RuntimeError:
+    return RuntimeError("the disk tier is closed")
+
+
+def _unusable(folder: Path, error: OSError) -> ConfigError:
+    return ConfigError(
+        f"{folder} cannot be used for KV offload: {error.strerror or error}; "
+        "give another --kv-offload-disk-path"
+    )
