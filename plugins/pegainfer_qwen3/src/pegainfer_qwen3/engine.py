@@ -11,7 +11,7 @@ import msgspec
 from pegainfer_core.backend import make_backend
 from pegainfer_core.contract import EngineInfo
 from pegainfer_core.engine import BuiltEngine, LocalEngine
-from pegainfer_core.kv import KvManager
+from pegainfer_core.kv import open_kv
 from pegainfer_core.sampling import make_step_sampler
 from pegainfer_core.weights import (
     Checkpoint,
@@ -128,7 +128,7 @@ def _build_on(backend: Backend, context: LaunchContext, plan: ServePlan) -> Buil
     plan = fitted_plan(plan, loaded.kv.layout, num_pages, options.max_model_len)
     runner = Qwen3Runner(loaded.model, backend, loaded.kv, loaded.sampler, plan)
     runner.warm_up()
-    kv = KvManager(loaded.kv.num_pages, plan.page_tokens, prefix_cache=options.prefix_cache)
+    kv = open_kv(loaded.kv.num_pages, plan.page_tokens, options)
     scheduler = Qwen3Scheduler(runner, kv, plan, options.kv_reserve)
     info = EngineInfo(
         family=context.family,

@@ -112,6 +112,7 @@ class Qwen3Scheduler:
 
     def close(self) -> None:
         """Release the model and its memory."""
+        self._kv.close()
         self._runner.close()
 
     def _plan(self) -> StepPlan:
