@@ -12,6 +12,7 @@ from pegainfer_core.kv.event_log import (
 )
 from pegainfer_core.kv.hashing import BlockHasher, HashFunction, PrefixIdentity, pack_tokens
 from pegainfer_core.kv.manager import KvManager, PagedSequence
+from pegainfer_core.kv.opening import make_hasher, open_kv
 from pegainfer_core.kv.pool import PADDING_PAGE, PageError, PageKeeper, PagePool
 from pegainfer_core.kv.prefix_cache import PrefixCache
 from pegainfer_core.kv.snapshots import SnapshotPool, SnapshotSpec
@@ -44,5 +45,7 @@ __all__ = [
     "TierPlace",
     "TierRecord",
     "TierStats",
+    "make_hasher",
+    "open_kv",
     "pack_tokens",
 ]

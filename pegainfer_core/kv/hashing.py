@@ -90,3 +90,11 @@ def pack_tokens(token_ids: list[int]) -> bytes:
     if _BIG_ENDIAN:
         packed.byteswap()
     return packed.tobytes()
+
+
+def unpack_tokens(token_bytes: bytes) -> list[int]:
+    """Token ids of what `pack_tokens` gave."""
+    packed = array("I", token_bytes)
+    if _BIG_ENDIAN:
+        packed.byteswap()
+    return packed.tolist()

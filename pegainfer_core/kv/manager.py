@@ -178,11 +178,15 @@ class KvManager:
             if not seq.num_computed % size and seq.num_computed == len(seq.page_ids) * size
         ]
 
-    def commit(self, sequences: Iterable[PagedSequence]) -> None:
-        """Publish the pages that completed tokens fill; call it with every step's sequences."""
+    def commit(self, sequences: Iterable[_SequenceT]) -> list[_SequenceT]:
+        """Publish the pages that completed tokens fill; call it with every step's sequences.
+
+        Returns:
+            Those that had any to publish.
+        """
         cache = self._cache
         if cache is None:
-            return
+            return []
         due = [
             (sequence, chain)
             for sequence in sequences
@@ -198,6 +202,20 @@ class KvManager:
                 groups.settle(chain, num_full)
         if self._events is not None:
             self._events.flush()
+        return [sequence for sequence, _ in due]
+
+    def shrink(self, sequence: PagedSequence, num_tokens: int) -> None:
+        """Take pages behind a sequence's first `num_tokens` tokens back; those stay promised.
+
+        What they hold must not have been published for this sequence.
+        """
+        num_kept = -(-num_tokens // self.page_tokens)
+        surplus = sequence.page_ids[num_kept:]
+        if surplus:
+            self._num_promised -= self._promised(sequence)
+            del sequence.page_ids[num_kept:]
+            self.pool.release(reversed(surplus))
+            self._num_promised += self._promised(sequence)
 
     def release(self, sequence: PagedSequence) -> None:
         """Take everything from a sequence that ended, was aborted or is preempted."""

@@ -1,0 +1,38 @@
+"""KV events as lines of JSON in a file or a named pipe."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pegainfer_core.kv.event_wire import EventEncoder
+from pegainfer_core.weights import ConfigError
+
+if TYPE_CHECKING:
+    from pegainfer_core.kv.event_log import KvEvent
+
+
+class JsonlSink:
+    """Appends a line for every batch; implements `KvEventSink`."""
+
+    def __init__(self, path: str) -> None:
+        """Open the file.
+
+        Raises:
+            ConfigError: It cannot be written.
+        """
+        self._encoder = EventEncoder()
+        try:
+            # Unbuffered: a line is there for readers once it was sent.
+            self._file = open(path, "ab", buffering=0)
+        except OSError as error:
+            raise ConfigError(
+                f"--kv-events jsonl:{path} cannot be opened: {error.strerror}"
+            ) from error
+
+    def send(self, seq: int, ts: float, events: list[KvEvent]) -> None:
+        """Append a line."""
+        self._file.write(self._encoder.line(seq, ts, events))
+
+    def close(self) -> None:
+        """Close the file."""
+        self._file.close()

@@ -1,0 +1,222 @@
+"""Snapshots of state at block borders: a prefix is taken over only where every group has one."""
+
+from __future__ import annotations
+
+import pytest
+
+from pegainfer_core.kv import (
+    Block,
+    BlockHasher,
+    KvManager,
+    PageError,
+    PrefixIdentity,
+    SnapshotPool,
+    SnapshotSpec,
+)
+from tests.kv.test_manager import B, Seq, admit, compute
+
+EVERY = 2 * B
+SPECS = (SnapshotSpec(num_slots=4, every_tokens=EVERY), SnapshotSpec(3, EVERY))
+PROMPT = list(range(100, 100 + 6 * B))
+
+
+def manager(**options: object) -> KvManager:
+    return KvManager(51, B, snapshots=SPECS, **options)  # type: ignore[arg-type]
+
+
+def counts(pool: SnapshotPool) -> tuple[int, int, int, int]:
+    assert pool.num_free + pool.num_taken + pool.num_held == pool.num_total
+    return pool.num_free, pool.num_taken, pool.num_held, pool.num_pinned
+
+
+def run(kv: KvManager, seq: Seq, num_tokens: int) -> list[tuple[int, ...]]:
+    """Compute up to so many tokens, ending a step at every border; returns the slots written."""
+    written = []
+    kv.restored(seq)
+    while seq.num_computed < num_tokens:
+        border = seq.num_computed // EVERY * EVERY + EVERY
+        stop = min(border, num_tokens)
+        if stop == border:
+            written.append(kv.take_snapshot(seq, stop))
+        compute(kv, seq, stop)
+    return written
+
+
+def test_a_hit_ends_where_every_group_has_a_snapshot() -> None:
+    kv = manager()
+    first = admit(kv, PROMPT)
+    written = run(kv, first, 4 * B)
+    compute(kv, first, 6 * B)  # no snapshot behind the last two blocks
+    kv.release(first)
+    second = admit(kv, [*PROMPT, 1])
+    assert (second.num_computed, len(second.page_ids)) == (4 * B, 4)
+    assert kv.snapshots_to_restore(second) == written[-1]
+    assert [counts(pool) for pool in kv.snapshot_pools] == [(2, 0, 2, 1), (1, 0, 2, 1)]
+    kv.restored(second)
+    assert kv.snapshots_to_restore(second) == ()
+    assert [pool.num_pinned for pool in kv.snapshot_pools] == [0, 0]
+    compute(kv, second)
+    kv.release(second)
+    assert kv.pool.num_cached == 6  # what was computed twice is kept once
+
+
+def test_nothing_is_taken_over_without_a_snapshot() -> None:
+    kv = manager()
+    first = admit(kv, PROMPT)
+    compute(kv, first)
+    kv.release(first)
+    second = admit(kv, PROMPT)
+    assert (second.num_computed, kv.snapshots_to_restore(second)) == (0, ())
+
+
+def test_the_smallest_group_decides_and_gives_up_its_oldest() -> None:
+    kv = manager()
+    prompts = [[start, *PROMPT[1:EVERY], 7] for start in range(4)]
+    for prompt in prompts:
+        seq = admit(kv, prompt)
+        run(kv, seq, len(prompt))
+        kv.release(seq)
+    assert [pool.num_evicted for pool in kv.snapshot_pools] == [0, 1]
+    hits = []
+    for prompt in prompts:
+        seq = admit(kv, prompt)
+        hits.append(seq.num_computed)
+        kv.release(seq)  # before it was restored: unpinned all the same
+    assert hits == [0, EVERY, EVERY, EVERY]
+    assert [pool.num_pinned for pool in kv.snapshot_pools] == [0, 0]
+
+
+def test_a_use_makes_a_snapshot_young_again() -> None:
+    kv = manager()
+    prompts = [[start, *PROMPT[1:EVERY], 7] for start in range(4)]
+    for prompt in (*prompts[:3], prompts[0], prompts[3]):
+        seq = admit(kv, prompt)
+        run(kv, seq, len(prompt))
+        kv.release(seq)
+    seq = admit(kv, prompts[0])
+    assert seq.num_computed == EVERY
+    assert admit(kv, prompts[1]).num_computed == 0
+
+
+def test_without_room_nothing_is_taken_in_any_group() -> None:
+    kv = manager()
+    seqs = [admit(kv, [start, *PROMPT]) for start in range(4)]
+    slots = [kv.take_snapshot(seq, EVERY) for seq in seqs]
+    assert slots[3] == () and all(len(taken) == 2 for taken in slots[:3])
+    assert [counts(pool)[:2] for pool in kv.snapshot_pools] == [(1, 3), (0, 3)]
+    assert kv.snapshot_pools[1].num_skipped == 1
+    for seq in seqs:
+        kv.release(seq)
+    assert [counts(pool) for pool in kv.snapshot_pools] == [(4, 0, 0, 0), (3, 0, 0, 0)]
+
+
+def test_a_pinned_snapshot_is_never_written_over() -> None:
+    kv = manager()
+    first = admit(kv, PROMPT)
+    [taken] = run(kv, first, EVERY)
+    kv.release(first)
+    reader = admit(kv, PROMPT)
+    assert kv.snapshots_to_restore(reader) == taken
+    others = [admit(kv, [start, *PROMPT]) for start in range(3)]
+    written = [kv.take_snapshot(seq, EVERY) for seq in others]
+    assert written[2] == ()
+    assert all(taken[1] != slots[1] for slots in written[:2])
+
+
+def test_a_snapshot_is_known_only_when_its_step_has_completed() -> None:
+    kv = manager()
+    seq = admit(kv, PROMPT)
+    kv.grow(seq, EVERY)
+    assert kv.take_snapshot(seq, EVERY)
+    seq.num_computed = EVERY  # launched, not completed
+    kv.commit([seq])
+    assert admit(kv, PROMPT).num_computed == 0
+    seq.num_completed = EVERY
+    kv.commit([seq])
+    assert admit(kv, PROMPT).num_computed == EVERY
+
+
+def test_equal_sequences_side_by_side_leave_one_snapshot() -> None:
+    kv = manager()
+    twins = [admit(kv, PROMPT) for _ in range(2)]
+    for twin in twins:
+        run(kv, twin, EVERY)
+    assert [pool.num_held for pool in kv.snapshot_pools] == [1, 1]
+
+
+def test_a_snapshot_goes_with_its_block() -> None:
+    kv = KvManager(7, B, snapshots=SPECS)
+    seq = admit(kv, PROMPT[: 4 * B])
+    run(kv, seq, 4 * B)
+    kv.release(seq)
+    assert [pool.num_held for pool in kv.snapshot_pools] == [2, 2]
+    other = admit(kv, list(range(4 * B)))
+    compute(kv, other)  # takes two free pages and the last two blocks
+    assert [pool.num_held for pool in kv.snapshot_pools] == [1, 1]
+    kv.release(other)
+    kv.reset_prefix_cache()
+    assert [counts(pool) for pool in kv.snapshot_pools] == [(4, 0, 0, 0), (3, 0, 0, 0)]
+
+
+def test_a_block_nobody_can_find_gets_no_snapshot() -> None:
+    kv = manager(hasher=BlockHasher(lambda data: b"same"))
+    first = admit(kv, PROMPT)
+    run(kv, first, EVERY)  # its second block has the first one's hash
+    assert [pool.num_held for pool in kv.snapshot_pools] == [0, 0]
+    assert [pool.num_free for pool in kv.snapshot_pools] == [4, 3]
+    assert kv.take_snapshot(first, 2 * EVERY) == ()
+
+
+def test_borders() -> None:
+    kv = manager()
+    assert [kv.snapshot_border(0, stop) for stop in (1, EVERY - 1, EVERY, 3 * EVERY + 1)] == [
+        0,
+        0,
+        EVERY,
+        3 * EVERY,
+    ]
+    assert kv.snapshot_border(EVERY, 2 * EVERY - 1) == 0
+    seq = admit(kv, PROMPT)
+    for num_tokens in (0, B, EVERY + 1):
+        with pytest.raises(PageError, match="border"):
+            kv.take_snapshot(seq, num_tokens)
+
+
+def test_without_groups_or_cache_there_is_nothing_to_do() -> None:
+    for kv in (KvManager(20, B), KvManager(20, B, prefix_cache=False, snapshots=SPECS)):
+        seq = admit(kv, PROMPT)
+        assert kv.snapshot_pools == ()
+        assert kv.snapshot_border(0, EVERY) == 0
+        assert kv.take_snapshot(seq, EVERY) == kv.snapshots_to_restore(seq) == ()
+        kv.restored(seq)
+
+
+@pytest.mark.parametrize(
+    ("specs", "words"),
+    [
+        ((SnapshotSpec(1, B + 1),), "multiple of the page's 4"),
+        ((SnapshotSpec(1, 0),), "multiple"),
+        ((SnapshotSpec(1, B), SnapshotSpec(1, 2 * B)), r"one common distance, not \[4, 8\]"),
+    ],
+)
+def test_wrong_borders_are_refused(specs: tuple[SnapshotSpec, ...], words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        KvManager(20, B, snapshots=specs)
+
+
+def test_pool_refuses_unbalanced_pins_and_keeps_what_is_read() -> None:
+    pool = SnapshotPool(1)
+    block = Block(b"h", PrefixIdentity(), b"", 1)
+    with pytest.raises(PageError, match="not held"):
+        pool.pin(block)
+    slot = pool.take()
+    assert slot == 0 and pool.take() is None
+    pool.attach(slot, block)
+    assert pool.pin(block) == pool.pin(block) == 0
+    pool.forget(block)
+    pool.unpin(block)
+    assert (pool.take(), counts(pool)) == (None, (0, 0, 1, 1))
+    pool.unpin(block)
+    assert counts(pool) == (1, 0, 0, 0)
+    with pytest.raises(PageError, match="too often"):
+        pool.unpin(block)
