@@ -1,8 +1,8 @@
 """How KV events look outside: vLLM's schema in MessagePack, and the same as lines of JSON.
 
-A batch is an array [seconds since 1970, [event, ...], rank or nothing]. Events are maps with their
-kind under `type`, as vLLM sends since its pull request 42892, or arrays with their kind first, as
-it did before. Fields at their defaults are left out, of arrays only at the end.
+A batch is an array [seconds since 1970, [event, ...], rank]. Events are maps with their kind under
+`type`, as vLLM sends them since its pull request 42892, without the fields that are at their
+defaults; or arrays of all fields with the kind first, as it did before.
 """
 
 from __future__ import annotations
@@ -58,12 +58,12 @@ class AllBlocksCleared(msgspec.Struct, frozen=True, tag=True):
 WireEvent: TypeAlias = BlockStored | BlockRemoved | AllBlocksCleared
 
 
-class KvEventBatch(msgspec.Struct, frozen=True, array_like=True, omit_defaults=True):
+class KvEventBatch(msgspec.Struct, frozen=True, array_like=True):
     """What happened since the batch before it, in order."""
 
     ts: float
     events: list[WireEvent]
-    data_parallel_rank: int | None = None
+    data_parallel_rank: int | None = 0
 
 
 class KvEventLine(msgspec.Struct, frozen=True):
@@ -90,7 +90,7 @@ class EventEncoder:
         """A batch in MessagePack."""
         wire = [_wire(event, _number) for event in events]
         if self._as_array:
-            return self._msgpack.encode((ts, [_array(event) for event in wire]))
+            return self._msgpack.encode((ts, [_array(event) for event in wire], 0))
         return self._msgpack.encode(KvEventBatch(ts, wire))
 
     def line(self, seq: int, ts: float, events: list[KvEvent]) -> bytes:
@@ -123,9 +123,5 @@ def _number(block_hash: bytes) -> int:
     return int.from_bytes(block_hash[-8:], "big")
 
 
-def _array(event: WireEvent) -> list[object]:
-    fields: list[object] = [type(event).__name__, *msgspec.structs.astuple(event)]
-    defaults = [field.default for field in msgspec.structs.fields(event)]
-    while defaults and fields[-1] is defaults.pop():
-        fields.pop()
-    return fields
+def _array(event: WireEvent) -> tuple[object, ...]:
+    return (type(event).__name__, *msgspec.structs.astuple(event))
