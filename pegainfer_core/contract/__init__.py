@@ -10,6 +10,8 @@ from pegainfer_core.contract.engine import (
     EngineMetrics,
     FrameSink,
     HealthState,
+    KvOffloadMetrics,
+    KvTierMetrics,
 )
 from pegainfer_core.contract.event import (
     TERMINAL_EVENTS,
@@ -65,6 +67,8 @@ __all__ = [
     "InvalidParam",
     "InvalidToken",
     "KvBudget",
+    "KvOffloadMetrics",
+    "KvTierMetrics",
     "KvTransfer",
     "LaunchContext",
     "ParamError",

@@ -64,11 +64,77 @@ class EngineInfo(msgspec.Struct, frozen=True, kw_only=True):
     pid: int = 0
 
 
+class KvTierMetrics(msgspec.Struct, frozen=True, kw_only=True):
+    """One tier of KV offload. Seconds are times during which such calls were under way.
+
+    Attributes:
+        name: As in `--kv-offload`.
+        num_records: Pages held.
+        used_bytes: Their size.
+        capacity_bytes: Most bytes to hold; None without a limit.
+        query_tokens: Prompt tokens looked up, because no tier before it held them.
+        hit_tokens: Those of them that were restored from here.
+        saved_bytes: Size of the pages it took.
+        save_s: Time for that.
+        loaded_bytes: Size of the pages it gave.
+        load_s: Time for that.
+        num_unsaved: Pages it was not given or did not take: no room, or too slow.
+        num_evicted: Pages given up for others.
+        num_corrupt: Pages that were not what they should be; none of them was used.
+        num_failures: Calls that failed.
+        num_timeouts: Calls that took too long.
+        num_cut_off: How often it was cut off for a while because it kept failing.
+        is_cut_off: Whether it is now.
+        held_bytes: Buffers of calls that were given up and that it may still touch.
+    """
+
+    name: str
+    num_records: int = 0
+    used_bytes: int = 0
+    capacity_bytes: int | None = None
+    query_tokens: int = 0
+    hit_tokens: int = 0
+    saved_bytes: int = 0
+    save_s: float = 0.0
+    loaded_bytes: int = 0
+    load_s: float = 0.0
+    num_unsaved: int = 0
+    num_evicted: int = 0
+    num_corrupt: int = 0
+    num_failures: int = 0
+    num_timeouts: int = 0
+    num_cut_off: int = 0
+    is_cut_off: bool = False
+    held_bytes: int = 0
+
+
+class KvOffloadMetrics(msgspec.Struct, frozen=True, kw_only=True):
+    """KV offload as a whole.
+
+    Attributes:
+        num_restores: Prefixes brought back, at least in part.
+        restored_tokens: Prompt tokens that were not computed for that reason.
+        num_restore_failures: Restores that brought less than was found.
+        num_skipped_restores: Prefixes that were found, and computed because that is quicker.
+        num_restoring: Requests that wait for pages now.
+        num_held_pages: Device pages that copies use now.
+        tiers: In the order of `--kv-offload`; none without it.
+    """
+
+    num_restores: int = 0
+    restored_tokens: int = 0
+    num_restore_failures: int = 0
+    num_skipped_restores: int = 0
+    num_restoring: int = 0
+    num_held_pages: int = 0
+    tiers: list[KvTierMetrics] = []
+
+
 class EngineMetrics(msgspec.Struct, frozen=True, kw_only=True):
     """Gauges of now and counters since start (cumulative, so that readers may miss snapshots).
 
-    Page counts: free + used + cached = total; `kv_used_pages` belong to live requests and
-    `kv_cached_pages` are reclaimable.
+    Page counts: free + used + cached = total; `kv_used_pages` belong to live requests, or are being
+    copied by KV offload, and `kv_cached_pages` are reclaimable.
     """
 
     num_running: int = 0
@@ -88,6 +154,7 @@ class EngineMetrics(msgspec.Struct, frozen=True, kw_only=True):
     num_aborted: int = 0
     num_failed: int = 0
     num_rejected: int = 0
+    kv_offload: KvOffloadMetrics = KvOffloadMetrics()
 
 
 class HealthState(enum.StrEnum):

@@ -36,6 +36,10 @@ class Sequence:
         chain: Its blocks in the prefix cache, None when there is none.
         num_prompt: Tokens of the client's prompt.
         end_token_ids: Ids that end it: the model's unless ignored, and the client's.
+        restoring: Its next pages are being brought back by KV offload: it computes nothing yet.
+        num_restored: Of the tokens of its present KV, those that KV offload brought back.
+        num_saved_pages: Leading pages that KV offload has been given, or need not be.
+        digests: What those pages, or more, are called outside the device.
         prompt_logprobs: The prompt's log-probabilities so far; None when they were not asked for
             or were already sent, and then nobody needs them computed.
     """
@@ -56,6 +60,10 @@ class Sequence:
     chain: BlockChain | None = None
     num_prompt: int = 0
     end_token_ids: frozenset[int] = frozenset()
+    restoring: bool = False
+    num_restored: int = 0
+    num_saved_pages: int = 0
+    digests: list[bytes] = field(default_factory=list)
     prompt_logprobs: list[TokenLogprobs | None] | None = None
 
     def __post_init__(self) -> None:
@@ -99,12 +107,12 @@ class Sequence:
 
     @property
     def prefills(self) -> bool:
-        """Whether prompt tokens, or those a preemption took the KV of, are left to compute."""
-        return self.num_uncomputed > (1 if self.max_tokens > 0 else 0)
+        """Whether prompt tokens, or those a preemption took the KV of, are left to compute now."""
+        return not self.restoring and self.num_uncomputed > (1 if self.max_tokens > 0 else 0)
 
     def preempted(self) -> None:
         """Count a preemption and forget what computing it again will bring anew."""
         self.num_preemptions += 1
-        self.num_unread = 0
+        self.num_unread = self.num_restored = 0
         if self.prompt_logprobs is not None:
             self.prompt_logprobs = [None]

@@ -1,0 +1,169 @@
+"""The thread on which pages are copied and tiers are asked. Knows no sequences.
+
+The engine's thread posts to it and reads its news; neither ever waits for the other's work.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from queue import Empty, SimpleQueue
+from typing import TYPE_CHECKING, Final
+
+from pegainfer_core.offload.copies import Copies
+from pegainfer_core.offload.lower_tier import LowerTier
+from pegainfer_core.offload.restorer import Restorer
+from pegainfer_core.offload.saver import Saver
+from pegainfer_core.offload.worth import Worth
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from pegainfer_core.backend import PageMover
+    from pegainfer_core.offload.guard import GuardedTier
+    from pegainfer_core.offload.host_pool import HostPool
+    from pegainfer_core.offload.record import RecordLayout
+    from pegainfer_core.offload.restore import Restore
+    from pegainfer_core.offload.saver import PageSave
+
+logger = logging.getLogger(__name__)
+
+_CLOSE_S: Final = 30.0
+"""What was saved last gets so long to reach the device's end of its copies."""
+
+
+class OffloadThread:
+    """Starts with the engine, ends with `close`.
+
+    Attributes:
+        news: For the engine's thread: pages whose copies have landed; a restore that was found or
+            is finished; or None, when the thread has failed and brings nothing more.
+        saves: Copies from the device.
+        loads: Copies to the device.
+        worth: The rates that decide.
+        tiers: Behind host memory.
+        saver: Its counters may be read from any thread.
+
+    Args:
+        pool: Host memory.
+        mover: The backend's.
+        layout: Of records.
+        page_tokens: Tokens in one page.
+        guards: Tiers behind host memory, in order; closed with the thread.
+    """
+
+    def __init__(
+        self,
+        pool: HostPool,
+        mover: PageMover,
+        layout: RecordLayout,
+        page_tokens: int,
+        guards: Sequence[GuardedTier] = (),
+    ) -> None:
+        self.news: SimpleQueue[list[int] | Restore | None] = SimpleQueue()
+        self.saves, self.loads = Copies(), Copies()
+        names = [guard.name for guard in guards]
+        self.worth = Worth(layout.record_bytes, page_tokens, self.loads.meter, names)
+        meters = self.worth.tiers
+        self.tiers = [LowerTier(g, pool, meters[g.name], self.post) for g in guards]
+        self.saver = Saver(pool, mover, self.saves, layout, self.tiers, self.news.put)
+        self._restorer = Restorer(
+            pool, mover, self.loads, layout.page_bytes, self.tiers, self.worth, self.news.put
+        )
+        self._mover = mover
+        self._jobs: SimpleQueue[Callable[[], None]] = SimpleQueue()
+        self._unsaved: list[PageSave] = []
+        self._closing = False
+        self._thread = threading.Thread(target=self._run, name="pegainfer-offload", daemon=True)
+        self._thread.start()
+
+    def post(self, job: Callable[[], None]) -> None:
+        """Run something on the thread, from any other; lost once it has ended."""
+        self._jobs.put(job)
+
+    def save(self, pages: list[PageSave]) -> None:
+        """Copy pages; those of several steps go together when there is much to do."""
+        self.post(lambda: self._unsaved.extend(pages))
+
+    def search(self, restore: Restore) -> None:
+        """Look for a restore's pages in the tiers behind host memory."""
+        self.post(lambda: self._restorer.search(restore))
+
+    def begin(self, restore: Restore) -> None:
+        """Copy the pages of a restore that host memory holds."""
+        self.post(lambda: self._restorer.begin(restore))
+
+    def go_on(self, restore: Restore) -> None:
+        """Copy the pages of a restore that was found."""
+        self.post(lambda: self._restorer.go_on(restore))
+
+    def cancel(self, restore: Restore) -> None:
+        """Begin nothing more for a restore."""
+        self.post(lambda: self._restorer.cancel(restore))
+
+    def close(self) -> None:
+        """Let copies from the device land and reach the tiers, then end everything."""
+        if self._thread.is_alive():
+            self.post(self._close)
+            self._thread.join()
+
+    def _close(self) -> None:
+        self._closing = True
+        self._restorer.stop()
+
+    def _run(self) -> None:
+        try:
+            self._mover.open()
+            deadline_s = None
+            while not self._closing or self._busy():
+                self._turn()
+                if self._closing:
+                    deadline_s = deadline_s or time.monotonic() + _CLOSE_S
+                    if time.monotonic() > deadline_s:
+                        break
+        except Exception:
+            logger.exception("KV offload has failed; requests are served without it")
+        finally:
+            self._end()
+
+    def _end(self) -> None:
+        try:
+            for tier in self.tiers:
+                tier.guard.close()
+            self._mover.close()
+        except RuntimeError:  # the device is lost, and with it all copies
+            logger.exception("KV offload could not be closed well")
+        finally:
+            self.news.put(None)
+
+    def _busy(self) -> bool:
+        return bool(self.saves or self.loads or self._unsaved or not self._jobs.empty())
+
+    def _turn(self) -> None:
+        """Wait for something to do, and do all that there is."""
+        try:
+            self._do(self._jobs.get(timeout=self._patience_s()))
+            while True:
+                self._do(self._jobs.get_nowait())
+        except Empty:
+            pass
+        pages, self._unsaved = self._unsaved, []
+        if pages:
+            self.saver.save(pages)
+        self.saves.poll()
+        self.loads.poll()
+        self._restorer.poll()
+
+    def _do(self, job: Callable[[], None]) -> None:
+        try:
+            job()
+        except Exception:
+            # Tiers are guarded, so this is a bug: it costs what the job was to bring.
+            logger.exception("a job of KV offload failed")
+
+    def _patience_s(self) -> float | None:
+        if self._closing and not self._jobs.empty():
+            return 0.0
+        waits = [self.saves.patience_s(), self.loads.patience_s(), self._restorer.patience_s()]
+        return min((wait for wait in waits if wait is not None), default=None)
