@@ -213,8 +213,12 @@ class EngineHandle(Protocol):
         """Whether the engine lives and steps."""
         ...
 
-    def reset_prefix_cache(self) -> None:
-        """Drop every cached KV page that no live request uses, before later submissions run."""
+    def reset_prefix_cache(self, *, device_only: bool = False) -> None:
+        """Drop every cached KV page that no live request uses, before later submissions run.
+
+        Args:
+            device_only: Whether to keep those in host memory. Tiers behind it keep theirs always.
+        """
         ...
 
     def close(self) -> None:

@@ -178,9 +178,9 @@ class EngineClient:
         """Whether the engine lives and steps."""
         return self._handle.health()
 
-    def reset_prefix_cache(self) -> None:
+    def reset_prefix_cache(self, *, device_only: bool = False) -> None:
         """Drop cached KV pages that no live request uses."""
-        self._handle.reset_prefix_cache()
+        self._handle.reset_prefix_cache(device_only=device_only)
 
     async def close(self) -> None:
         """Close the handle; open streams get their terminals first."""

@@ -20,7 +20,9 @@ class Abort(msgspec.Struct, frozen=True, array_like=True, tag="abort"):
 
 
 class ResetPrefixCache(msgspec.Struct, frozen=True, array_like=True, tag="reset"):
-    """Drop cached pages that no live request uses."""
+    """Drop cached pages that no live request uses; those in host memory too, unless told not to."""
+
+    device_only: bool = False
 
 
 class Close(msgspec.Struct, frozen=True, array_like=True, tag="close"):

@@ -13,6 +13,7 @@ from pegainfer_core.contract import EngineMetrics, FinishReason
 from pegainfer_core.engine.command import Abort, Close, Command, ResetPrefixCache, Submit
 from pegainfer_core.engine.idle_memory import IdleMemory
 from pegainfer_core.engine.ledger import Ledger
+from pegainfer_core.engine.scheduler import OffloadingScheduler
 
 if TYPE_CHECKING:
     from pegainfer_core.contract import FrameSink
@@ -108,8 +109,10 @@ class Driver:
             case Abort(request_id):
                 if self._ledger.is_open(request_id):
                     self._scheduler.abort(request_id, self._ledger)
-            case ResetPrefixCache():
+            case ResetPrefixCache(device_only):
                 self._scheduler.reset_prefix_cache()
+                if not device_only and isinstance(self._scheduler, OffloadingScheduler):
+                    self._scheduler.drop_offloaded()
             case Close():
                 self._closing = True
 

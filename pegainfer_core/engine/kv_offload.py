@@ -56,8 +56,8 @@ class KvOffload(Protocol):
         """An observer of steps that tells another one too."""
         ...
 
-    def reset(self, *, device_only: bool = False) -> None:
-        """Drop cached pages that no sequence uses, those in host memory too."""
+    def drop(self) -> None:
+        """Drop the pages in host memory."""
         ...
 
     def metrics(self) -> KvOffloadMetrics:
@@ -107,9 +107,8 @@ class NoOffload:
         """The observer itself."""
         return observe
 
-    def reset(self, *, device_only: bool = False) -> None:
-        """Drop cached pages that no sequence uses."""
-        self._kv.reset_prefix_cache()
+    def drop(self) -> None:
+        """There are none in host memory."""
 
     def metrics(self) -> KvOffloadMetrics:
         """Nothing happens."""

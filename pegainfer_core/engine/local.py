@@ -78,9 +78,9 @@ class LocalEngine:
         if not self._closed:
             self._send(Abort(request_id))
 
-    def reset_prefix_cache(self) -> None:
+    def reset_prefix_cache(self, *, device_only: bool = False) -> None:
         """Drop cached KV pages that no live request uses."""
-        self._send(ResetPrefixCache())
+        self._send(ResetPrefixCache(device_only))
 
     def metrics(self) -> EngineMetrics:
         """The newest metrics snapshot."""

@@ -43,6 +43,7 @@ class Offloader:
         pool: The pages in host memory.
         thread: Copies, and asks the tiers behind host memory; closed with this.
         mover: The backend's, for its fences.
+        identity: Digest of all that shapes the pages beside their tokens.
         close: What else ends with this.
     """
 
@@ -52,12 +53,14 @@ class Offloader:
         pool: HostPool,
         thread: OffloadThread,
         mover: PageMover,
+        identity: str,
         close: Callable[[], None] = lambda: None,
     ) -> None:
         self._kv = kv
         self._pool = pool
         self._thread = thread
         self._mover = mover
+        self._identity = identity
         self._close = close
         self._counts = OffloadCounts()
         self._restores: dict[Restore, Sequence] = {}
@@ -123,14 +126,12 @@ class Offloader:
 
         return watched
 
-    def reset(self, *, device_only: bool = False) -> None:
-        """Drop cached pages, those in host memory too.
+    def drop(self) -> None:
+        """Drop the pages in host memory.
 
         The tiers behind it keep theirs: they are asked by content, which is right for ever.
         """
-        self._kv.reset_prefix_cache()
-        if not device_only:
-            self._pool.clear()
+        self._pool.clear()
 
     def metrics(self) -> KvOffloadMetrics:
         """Gauges of now and counters since start."""
@@ -172,7 +173,7 @@ class Offloader:
         done = len(digests)
         if done < end:
             chain.extend(sequence.token_ids, end)
-            parent = digests[-1] if done else root_digest(chain.identity)
+            parent = digests[-1] if done else root_digest(self._identity, chain.identity)
             digests += extended_digests(parent, chain.token_bytes[done:end])
         keys = [PageKey(digest) for digest in digests[first:end]]
         return keys, PageKey(digests[first - 1]) if first else None

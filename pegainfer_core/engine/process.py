@@ -115,7 +115,7 @@ class ProcessEngine:
             if request_id in self._open and not self._dead:
                 self._send(Abort(request_id))
 
-    def reset_prefix_cache(self) -> None:
+    def reset_prefix_cache(self, *, device_only: bool = False) -> None:
         """Drop cached KV pages that no live request uses.
 
         Raises:
@@ -124,7 +124,7 @@ class ProcessEngine:
         with self._lock:
             if self._dead:
                 raise EngineError(self._fault)
-            self._send(ResetPrefixCache())
+            self._send(ResetPrefixCache(device_only))
 
     def metrics(self) -> EngineMetrics:
         """The newest snapshot the worker sent."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 if TYPE_CHECKING:
     from pegainfer_core.contract import EngineMetrics, GenerateRequest
@@ -37,7 +37,7 @@ class Scheduler(Protocol):
         ...
 
     def reset_prefix_cache(self) -> None:
-        """Drop cached pages that no live request uses."""
+        """Drop cached pages that no live request uses, on the device."""
         ...
 
     def metrics(self) -> EngineMetrics:
@@ -46,4 +46,13 @@ class Scheduler(Protocol):
 
     def close(self) -> None:
         """Release the model and its memory."""
+        ...
+
+
+@runtime_checkable
+class OffloadingScheduler(Protocol):
+    """What a scheduler has beside `Scheduler` if it also keeps pages in host memory."""
+
+    def drop_offloaded(self) -> None:
+        """Drop the pages in host memory, as far as nothing is being copied from them."""
         ...

@@ -86,8 +86,8 @@ def _pump(channel: Channel, engine: EngineHandle) -> bool:
                     engine.submit(request)
                 case Abort(request_id):
                     engine.abort(request_id)
-                case ResetPrefixCache():
-                    engine.reset_prefix_cache()
+                case ResetPrefixCache(device_only):
+                    engine.reset_prefix_cache(device_only=device_only)
                 case Close():
                     return True
         except EngineError:

@@ -17,10 +17,15 @@ if TYPE_CHECKING:
     from pegainfer_core.kv import PrefixIdentity
 
 
-def root_digest(identity: PrefixIdentity) -> bytes:
-    """What a sequence's first page follows: every part of the identity, tagged and measured."""
+def root_digest(pages: str, identity: PrefixIdentity) -> bytes:
+    """What a sequence's first page follows: every part of what it is, tagged and measured.
+
+    Args:
+        pages: Digest of all that shapes pages beside their tokens.
+        identity: Of the sequence.
+    """
     digest = hashlib.sha256()
-    for kind, value in msgspec.structs.asdict(identity).items():
+    for kind, value in {"pages": pages, **msgspec.structs.asdict(identity)}.items():
         content = value.encode("utf-8", "surrogatepass")
         digest.update(kind.encode() + b"\0" + len(content).to_bytes(8, "little") + content)
     return digest.digest()

@@ -122,7 +122,7 @@ class ScriptedScheduler:
         for running in list(self.running.values()):
             self._advance(running, ledger)
 
-    def reset_prefix_cache(self) -> None:
+    def reset_prefix_cache(self, *, device_only: bool = False) -> None:
         self.script.resets += 1
 
     def metrics(self) -> EngineMetrics:

@@ -16,12 +16,11 @@ def reset_prefix_cache_route(state: ServerState) -> HTTPRouteHandler:
     @post("/reset_prefix_cache", status_code=200)
     async def reset_prefix_cache(request: Request[None, None, State]) -> BytesReply:
         tier = request.query_params.get("tier", "device")
-        # Without an offload tier both drop the same pages.
         if tier not in ("device", "all"):
             raise invalid(f"tier must be device or all, not {tier[:40]!r}", "tier")
         client = state.serving().client
         try:
-            client.reset_prefix_cache()
+            client.reset_prefix_cache(device_only=tier == "device")
         except EngineError as error:
             raise unavailable(f"the engine is dead: {error}", "dead") from error
         return BytesReply(b'{"status":"ok"}')
