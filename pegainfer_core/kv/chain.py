@@ -51,6 +51,12 @@ class Block:
         """All pages that hold it, the one to match first."""
         return (self.page_id, *self.twins) if self.page_id != PADDING_PAGE else ()
 
+    @property
+    def orphaned(self) -> bool:
+        """Whether its parent has no page any more."""
+        parent = self.parent
+        return isinstance(parent, Block) and parent.page_id == PADDING_PAGE
+
     def strike(self, page_id: int) -> None:
         """One of its pages is given up; the oldest of the others takes its place."""
         if not self.twins:

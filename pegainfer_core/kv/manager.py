@@ -5,7 +5,6 @@ Decides nothing about who runs: it says whether something fits, and keeps every 
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from pegainfer_core.kv.chain import BlockChain
@@ -141,8 +140,7 @@ class KvManager:
             Whether there was room.
         """
         page_ids = self._match(sequence, use_cache)
-        # Users of a page use all pages before it, so idle ones are at the end.
-        num_in_use = bisect_left(page_ids, True, key=self.pool.is_cached)
+        num_in_use = len(page_ids) - self.pool.num_idle(page_ids)
         needed = self.pages_for(max(reserve_tokens, room_tokens)) - num_in_use
         if needed > self.num_available:
             return False

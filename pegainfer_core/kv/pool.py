@@ -87,6 +87,10 @@ class PagePool:
         """Users of a page."""
         return self._num_users[page_id]
 
+    def num_idle(self, page_ids: Iterable[int]) -> int:
+        """How many of some pages have no user."""
+        return list(map(self._num_users.__getitem__, page_ids)).count(0)
+
     def is_cached(self, page_id: int) -> bool:
         """Whether a page is idle and kept."""
         return page_id in self._cached

@@ -8,8 +8,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from pegainfer_core.kv.chain import Block
-from pegainfer_core.kv.pool import PADDING_PAGE, PageError
-from pegainfer_core.kv.trails import STRIDE_BLOCKS, Trails
+from pegainfer_core.kv.pool import PADDING_PAGE
+from pegainfer_core.kv.trails import STRIDE_BLOCKS, Trails, num_alive
 
 if TYPE_CHECKING:
     from pegainfer_core.kv.chain import BlockChain
@@ -20,8 +20,9 @@ if TYPE_CHECKING:
 class PrefixCache:
     """The tree of published blocks; a `PageKeeper`.
 
-    A block never outlives its parent: pages are released last to first, so a cached page's
-    children are always given up before it, and a user of a child uses a copy of the parent too.
+    Sequences release pages last to first, and who uses a child's page uses one of its parent's
+    too, so a block goes after its children. Where pages alone are held, as copies to other memory
+    do, a block may outlive its parent: it cannot be reached then, and gives way to a new one.
 
     Args:
         num_pages: Page ids are below this.
@@ -54,8 +55,7 @@ class PrefixCache:
         """
         blocks = chain.blocks
         del blocks[max_blocks:]
-        while blocks and blocks[-1].page_id == PADDING_PAGE:
-            blocks.pop()
+        del blocks[num_alive(blocks) :]
         parent, index = chain.tip, len(blocks)
         while index < max_blocks:
             if index == len(chain.hashes):
@@ -93,6 +93,10 @@ class PrefixCache:
         for index in range(len(blocks), num_blocks):
             block_hash, page_id = hashes[index], page_ids[index]
             block = by_hash.get(block_hash)
+            if block is not None and block.orphaned:
+                older += block.page_ids
+                self._give_up(block)
+                block = None
             if block is None:
                 block = Block(block_hash, parent, token_bytes[index], page_id)
                 by_hash[block_hash] = block
@@ -132,13 +136,19 @@ class PrefixCache:
     def forget(self, page_id: int) -> None:
         """Strike a copy; without copies its block cannot be matched any more."""
         block, self._by_page[page_id] = self._by_page[page_id], None
-        if block is None:
-            raise PageError(f"page {page_id} holds nothing that could be forgotten")
-        block.strike(page_id)
-        if block.page_id == PADDING_PAGE:
-            self._forget_block(block)
+        if block is not None:
+            block.strike(page_id)
+            if block.page_id == PADDING_PAGE:
+                self._drop(block)
 
-    def _forget_block(self, block: Block) -> None:
+    def _give_up(self, block: Block) -> None:
+        """Drop a block that cannot be reached, though there are copies of it."""
+        for page_id in block.page_ids:
+            self._by_page[page_id] = None
+        block.page_id, block.twins = PADDING_PAGE, ()
+        self._drop(block)
+
+    def _drop(self, block: Block) -> None:
         del self._by_hash[block.block_hash]
         self._trails.forget(block)
         if self._snapshots is not None:

@@ -5,8 +5,8 @@ Looking up 8,192 blocks one by one takes milliseconds, comparing their tokens at
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections import OrderedDict
+from operator import attrgetter
 from typing import TYPE_CHECKING
 
 from pegainfer_core.kv.hashing import pack_tokens
@@ -14,6 +14,8 @@ from pegainfer_core.kv.pool import PADDING_PAGE
 
 if TYPE_CHECKING:
     from pegainfer_core.kv.chain import Block, BlockChain
+
+_PAGE_ID = attrgetter("page_id")
 
 STRIDE_BLOCKS = 64
 """Blocks between the places where a trail can be joined; shorter ways are not worth it."""
@@ -71,14 +73,7 @@ class Trails:
         if trail is None:
             return False
         start = len(chain.blocks)
-        # Blocks never outlive their parents: those that are gone are the last ones.
-        stop = bisect_left(
-            trail.blocks,
-            True,
-            start,
-            max(min(len(trail.blocks), max_blocks), start),
-            key=lambda block: block.page_id == PADDING_PAGE,
-        )
+        stop = start + num_alive(trail.blocks[start:max_blocks])
         stop = self._agreement(trail, chain, token_ids, start, stop)
         chain.blocks += trail.blocks[start:stop]
         chain.hashes += trail.hashes[start:stop]
@@ -117,6 +112,12 @@ class Trails:
         for block in _joints(trail):
             if self._from.get(block) is trail:
                 del self._from[block]
+
+
+def num_alive(blocks: list[Block]) -> int:
+    """Leading blocks that still have a page."""
+    page_ids = list(map(_PAGE_ID, blocks))
+    return page_ids.index(PADDING_PAGE) if PADDING_PAGE in page_ids else len(page_ids)
 
 
 def _joints(trail: _Trail) -> list[Block]:
