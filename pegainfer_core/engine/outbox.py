@@ -1,4 +1,8 @@
-"""The engine process's way out: frames leave on a writer thread, so a step never waits for it."""
+"""The engine process's way out: a step never waits for it.
+
+A frame leaves on the engine's own thread if the socket takes it at once, which is the rule: a
+hand-over to another thread would wait until the next step is planned. The rest is a writer's.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +25,7 @@ logger = logging.getLogger(__name__)
 
 
 class Outbox:
-    """Queues frames and sends them in order; frames that piled up are merged per request.
+    """Sends frames in order; frames that piled up are merged per request.
 
     Metrics go with the frames, and without them through steps that have nothing to say, such as
     those of a long prefill.
@@ -31,6 +35,8 @@ class Outbox:
         self._channel = channel
         self._metrics = metrics
         self._frames: deque[StepFrame] = deque()
+        self._rest = b""
+        self._sending = threading.Lock()
         self._wake = threading.Event()
         self._closing = False
         self._sent_metrics: EngineMetrics | None = None
@@ -38,15 +44,30 @@ class Outbox:
         self._thread.start()
 
     def put(self, frame: StepFrame) -> None:
-        """Queue a frame; never blocks."""
+        """Send a frame, or queue it where that would block; never blocks."""
         self._frames.append(frame)
-        self._wake.set()
+        if not self._send_at_once():
+            self._wake.set()
 
     def close(self) -> None:
         """Send what is queued and stop the thread."""
         self._closing = True
         self._wake.set()
         self._thread.join()
+
+    def _send_at_once(self) -> bool:
+        """Whether all was sent. What fails here fails again in the writer, which ends no step."""
+        if not self._sending.acquire(blocking=False):
+            return False
+        try:
+            self._encode()
+            num_sent = self._channel.send_at_once(self._rest)
+            self._rest = self._rest[num_sent:]
+        except Exception:
+            return False
+        finally:
+            self._sending.release()
+        return not self._rest
 
     def _run(self) -> None:
         try:
@@ -64,13 +85,21 @@ class Outbox:
             self._channel.close()
 
     def _flush(self) -> None:
-        frames: list[StepFrame] = []
-        while self._frames:
-            frames.append(self._frames.popleft())
+        with self._sending:
+            self._encode()
+            rest, self._rest = self._rest, b""
+            if rest:
+                self._channel.send_bytes(rest)
+
+    def _encode(self) -> None:
+        """Add what is to be said to what is left to send; a frame is taken once it is encoded."""
+        frames = list(self._frames)
         # Metrics go first: whoever has seen a request's last frame must find its pages freed.
         metrics = self._metrics()
         if metrics is not self._sent_metrics and metrics != self._sent_metrics:
+            self._rest += self._channel.encode(Report(metrics))
             self._sent_metrics = metrics
-            self._channel.send(Report(metrics))
         if frames:
-            self._channel.send(merge_frames(frames))
+            self._rest += self._channel.encode(merge_frames(frames))
+            for _ in frames:
+                self._frames.popleft()

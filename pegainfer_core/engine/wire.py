@@ -83,8 +83,34 @@ class Channel:
         Raises:
             OSError: The peer is gone.
         """
+        self._sock.sendall(self.encode(message))
+
+    def encode(self, message: object) -> bytes:
+        """One message as it travels."""
         body = self._encoder.encode(message)
-        self._sock.sendall(len(body).to_bytes(_HEADER_BYTES, "little") + body)
+        return len(body).to_bytes(_HEADER_BYTES, "little") + body
+
+    def send_bytes(self, data: bytes) -> None:
+        """Send encoded messages, or the rest of one; blocks likewise.
+
+        Raises:
+            OSError: The peer is gone.
+        """
+        self._sock.sendall(data)
+
+    def send_at_once(self, data: bytes) -> int:
+        """Send as much as the peer's buffer takes without waiting.
+
+        Returns:
+            Bytes sent.
+
+        Raises:
+            OSError: The peer is gone.
+        """
+        try:
+            return self._sock.send(data, socket.MSG_DONTWAIT)
+        except BlockingIOError:
+            return 0
 
     def receive(self, decoder: msgspec.msgpack.Decoder[T]) -> Iterator[T]:
         """Yield messages until the peer closes its end."""
