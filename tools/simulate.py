@@ -19,7 +19,7 @@ import msgspec
 from pegainfer_qwen3.scheduler import Qwen3Scheduler
 from simulation.loads import ALL, CLOSED, POISSON, load
 from simulation.measured import SERVING, STEPS_MS
-from simulation.policies import POLICIES, in_place
+from simulation.policies import POLICIES, TARGETS_MS, in_place
 
 from pegainfer_core.testing import H200_FRONT_END, H200_PLAN, H200_QWEN3_4B, Simulation
 
@@ -50,7 +50,7 @@ class Job(msgspec.Struct, frozen=True):
 def simulate(job: Job) -> Report:
     """Run one."""
     plan = msgspec.structs.replace(H200_PLAN, num_pages=job.num_pages or H200_PLAN.num_pages)
-    with in_place(POLICIES[job.policy]):
+    with in_place(job.policy):
         simulation = Simulation(Qwen3Scheduler, plan, COST_MODELS[job.cost], H200_FRONT_END)
         return simulation.run(load(job.load, job.seed))
 
@@ -141,7 +141,9 @@ def main() -> int:
     )
     parser.add_argument("command", choices=COMMANDS)
     parser.add_argument("loads", nargs="*", metavar="LOAD")
-    parser.add_argument("--policy", action="append", choices=POLICIES, help="repeat for several")
+    parser.add_argument(
+        "--policy", action="append", choices=[*POLICIES, *TARGETS_MS], help="repeat for several"
+    )
     parser.add_argument("--cost", choices=COST_MODELS, default="fitted", help="cost model")
     parser.add_argument("--seed", type=int, help="of the load (default: the measured row's)")
     parser.add_argument("--pages", type=int, help="KV pages (default: an H200's)")

@@ -27,6 +27,10 @@ class CoreOptions(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     max_prefill_tokens: Annotated[
         int | None, Meta(description="most prompt tokens in one step (default: by the backend)")
     ] = None
+    itl_target_ms: Annotated[
+        float | None,
+        Meta(description="gap between a request's tokens to hold, sizing chunks (default: none)"),
+    ] = None
     gpu_memory_utilization: Annotated[
         float, Meta(gt=0, le=1, description="share of the GPU's total memory to use")
     ] = 0.9
@@ -128,6 +132,7 @@ class ServePlan(msgspec.Struct, frozen=True, kw_only=True):
         num_pages: KV pages to allocate; None when they are sized from device memory at launch.
         max_num_seqs: Most requests in one step.
         max_prefill_tokens: Most prompt tokens in one step.
+        itl_target_s: Gap between a request's tokens to hold beside prompts; None holds none.
         capabilities: Which request fields will be honoured.
         notes: Lines worth printing at start, such as limits that were lowered.
     """
@@ -139,5 +144,6 @@ class ServePlan(msgspec.Struct, frozen=True, kw_only=True):
     num_pages: int | None
     max_num_seqs: int
     max_prefill_tokens: int
+    itl_target_s: float | None = None
     capabilities: EngineCapabilities = EngineCapabilities()
     notes: list[str] = []

@@ -4,6 +4,12 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 from pegainfer_core.engine.admission import Admission
+from pegainfer_core.engine.budget import (
+    FixedPrefillBudget,
+    PrefillBudget,
+    TargetedPrefillBudget,
+    make_prefill_budget,
+)
 from pegainfer_core.engine.chunking import plan_chunks, prefill_budget, share_prefill_budget
 from pegainfer_core.engine.idle_memory import IdleMemory
 from pegainfer_core.engine.ledger import Ledger, LedgerError
@@ -11,11 +17,13 @@ from pegainfer_core.engine.local import BuiltEngine, LocalEngine
 from pegainfer_core.engine.pipeline import CompletedStep, StepPipeline
 from pegainfer_core.engine.process import ProcessEngine
 from pegainfer_core.engine.queue import WaitingQueue
-from pegainfer_core.engine.running import RunningSet, make_room
+from pegainfer_core.engine.running import RunningSet, decode_rows, make_room
 from pegainfer_core.engine.scheduler import Scheduler
 from pegainfer_core.engine.sequence import Sequence
 from pegainfer_core.engine.slots import SlotPool
 from pegainfer_core.engine.step import DoneStep, LaunchedStep, ModelRunner, Row, RowResult, StepPlan
+from pegainfer_core.engine.step_time import StepTimeModel
+from pegainfer_core.engine.step_work import StepWork
 from pegainfer_core.engine.stopping import deliver, finish_reason
 from pegainfer_core.engine.validation import check_request, clamp_max_tokens
 
@@ -28,12 +36,14 @@ __all__ = [
     "CompletedStep",
     "DoneStep",
     "EngineClient",
+    "FixedPrefillBudget",
     "IdleMemory",
     "LaunchedStep",
     "Ledger",
     "LedgerError",
     "LocalEngine",
     "ModelRunner",
+    "PrefillBudget",
     "ProcessEngine",
     "RequestStream",
     "Row",
@@ -44,11 +54,16 @@ __all__ = [
     "SlotPool",
     "StepPipeline",
     "StepPlan",
+    "StepTimeModel",
+    "StepWork",
+    "TargetedPrefillBudget",
     "WaitingQueue",
     "check_request",
     "clamp_max_tokens",
+    "decode_rows",
     "deliver",
     "finish_reason",
+    "make_prefill_budget",
     "make_room",
     "plan_chunks",
     "prefill_budget",

@@ -11,6 +11,9 @@ from pegainfer_core.engine.validation import check_request, clamp_max_tokens
 if TYPE_CHECKING:
     from pegainfer_core.contract import GenerateRequest, RejectReason, ServePlan
     from pegainfer_core.engine.ledger import Ledger
+    from pegainfer_core.engine.queue import WaitingQueue
+    from pegainfer_core.engine.running import RunningSet
+    from pegainfer_core.engine.slots import SlotPool
     from pegainfer_core.kv import KvManager
 
 HEADROOM_TOKENS = 512
@@ -82,6 +85,21 @@ class Admission:
             # Cached pages hold KV, not logits: a prompt to be scored is computed in full.
             use_cache=sequence.prompt_logprobs is None,
         )
+
+    def start_all(
+        self, waiting: WaitingQueue, running: RunningSet, slots: SlotPool
+    ) -> list[Sequence]:
+        """Move all that can start now from the queue to the running set, each with a slot."""
+        started = []
+        for sequence in waiting.candidates() if slots else ():
+            if self.start(sequence):
+                waiting.take(sequence)
+                sequence.slot = slots.take()
+                running.add(sequence)
+                started.append(sequence)
+            if not slots:
+                break
+        return started
 
     def announce(self, sequence: Sequence, ledger: Ledger) -> None:
         """Tell a client, the first time only, that its tokens are about to be computed."""

@@ -8,13 +8,14 @@ scheduler plans, this keeps the order and drops what came for sequences that are
 from __future__ import annotations
 
 import logging
+import time
 from collections import deque
 from typing import TYPE_CHECKING, NamedTuple
 
 from pegainfer_core.contract import DeviceFault
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from pegainfer_core.engine.sequence import Sequence
     from pegainfer_core.engine.step import LaunchedStep, ModelRunner, Row, RowResult, StepPlan
@@ -37,9 +38,10 @@ class CompletedStep(NamedTuple):
 
 
 class _Flight(NamedTuple):
-    rows: list[Row]
+    plan: StepPlan
     stints: list[int]
     step: LaunchedStep
+    launched_s: float
 
 
 class StepPipeline:
@@ -50,10 +52,21 @@ class StepPipeline:
 
     Args:
         runner: Runs the steps.
+        observe: Hears how long each step took: from the end of the one before it, or from its own
+            launch where that was later.
+        clock: Seconds since any moment.
     """
 
-    def __init__(self, runner: ModelRunner) -> None:
+    def __init__(
+        self,
+        runner: ModelRunner,
+        observe: Callable[[StepPlan, float], None] | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         self._runner = runner
+        self._observe = observe
+        self._clock = clock
+        self._ended_s = 0.0
         self._flights: deque[_Flight] = deque()
         self._failures: list[CompletedStep] = []
 
@@ -67,7 +80,7 @@ class StepPipeline:
         Raises:
             DeviceFault: The device is lost.
         """
-        rows = plan.rows
+        rows, launched_s = plan.rows, self._clock()
         try:
             step = self._runner.launch(plan)
         except DeviceFault:
@@ -80,7 +93,7 @@ class StepPipeline:
             sequence.num_computed += num_tokens
             sequence.num_unread += samples
         stints = [row.sequence.num_preemptions for row in rows]
-        self._flights.append(_Flight(rows, stints, step))
+        self._flights.append(_Flight(plan, stints, step, launched_s))
 
     def complete(self, num_kept: int) -> Iterator[CompletedStep]:
         """Wait for all but the newest `num_kept` steps, fewer are kept where one blocks.
@@ -100,16 +113,23 @@ class StepPipeline:
             raise
         except Exception as error:
             self._runner.raise_if_lost()
-            rows = zip(flight.rows, flight.stints, strict=True)
+            self._ended_s = self._clock()
+            rows = zip(flight.plan.rows, flight.stints, strict=True)
             return _failure([row.sequence for row, stint in rows if _runs(row, stint)], error)
+        self._time(flight)
         done = []
-        for row, stint, result in zip(flight.rows, flight.stints, results, strict=True):
+        for row, stint, result in zip(flight.plan.rows, flight.stints, results, strict=True):
             if _runs(row, stint):
                 sequence = row.sequence
                 sequence.num_completed += row.num_tokens
                 sequence.num_unread -= row.samples
                 done.append((row, result))
         return CompletedStep(done, [])
+
+    def _time(self, flight: _Flight) -> None:
+        began_s, self._ended_s = max(self._ended_s, flight.launched_s), self._clock()
+        if self._observe is not None:
+            self._observe(flight.plan, self._ended_s - began_s)
 
 
 def _runs(row: Row, stint: int) -> bool:

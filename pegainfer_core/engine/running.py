@@ -5,6 +5,8 @@ from __future__ import annotations
 from bisect import insort
 from typing import TYPE_CHECKING
 
+from pegainfer_core.engine.step import Row
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
@@ -83,6 +85,23 @@ def make_room(
         if victim is sequence:
             return False
     return True
+
+
+def decode_rows(
+    running: RunningSet, kv: KvManager, preempt: Callable[[Sequence], None]
+) -> list[Row]:
+    """Rows of all sequences that decode, with pages for their tokens, preempting as needed.
+
+    Args:
+        running: Those that may decode, or be preempted.
+        kv: The pages.
+        preempt: As in `make_room`.
+    """
+    decoding = [sequence for sequence in running if sequence.decodes]
+    for sequence in kv.lacking_page(decoding):
+        if sequence.slot >= 0:  # else it went a moment ago, for one before it
+            make_room(sequence, sequence.num_computed + 1, kv, running, preempt)
+    return [Row(seq, seq.num_computed, 1, True) for seq in decoding if seq.slot >= 0]
 
 
 def _rank(sequence: Sequence) -> tuple[int, int]:

@@ -48,7 +48,6 @@ if TYPE_CHECKING:
         Simulation,
         SimulationError,
         Spread,
-        StepWork,
         Trace,
     )
     from pegainfer_core.testing.tiny import (
@@ -93,7 +92,6 @@ __all__ = [
     "SimulationError",
     "Spread",
     "StaticConformance",
-    "StepWork",
     "TableRow",
     "Trace",
     "TransportConformance",
@@ -121,7 +119,6 @@ _SIMULATOR = (
     "Simulation",
     "SimulationError",
     "Spread",
-    "StepWork",
     "Trace",
 )
 _TINY = ("TableRow", "edit_config", "row", "script", "table_model", "tiny_qwen3")

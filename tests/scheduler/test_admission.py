@@ -17,7 +17,7 @@ from pegainfer_core.contract import (
     ServePlan,
     Unsupported,
 )
-from pegainfer_core.engine import Admission, Sequence
+from pegainfer_core.engine import Admission, RunningSet, Sequence, SlotPool, WaitingQueue
 from pegainfer_core.kv import KvManager
 
 B = 16
@@ -150,3 +150,45 @@ def test_a_preempted_sequence_needs_room_for_what_it_has() -> None:
     sequence.token_ids += [2] * 64
     assert rules.start(sequence)
     assert sequence.num_reserved_pages == 6
+
+
+def waiting(rules: Admission, *lengths: int) -> WaitingQueue:
+    queue = WaitingQueue(max_passes=2)
+    for request_id, length in enumerate(lengths):
+        params = SamplingParams(max_tokens=1)
+        accepted = rules.accept(
+            GenerateRequest(
+                request_id=request_id, prompt_token_ids=[request_id] * length, params=params
+            )
+        )
+        assert isinstance(accepted, Sequence)
+        queue.push(accepted)
+    return queue
+
+
+def start_all(
+    rules: Admission, queue: WaitingQueue, running: RunningSet, slots: SlotPool
+) -> list[int]:
+    started = rules.start_all(queue, running, slots)
+    assert all(running.get(seq.request_id) is seq and seq.slot >= 0 for seq in started)
+    return [seq.request_id for seq in started]
+
+
+def test_all_that_fit_start_while_there_are_slots() -> None:
+    rules, kv = admission(100)
+    queue, running, slots = waiting(rules, 16, 16, 16), RunningSet(), SlotPool(2)
+    assert start_all(rules, queue, running, slots) == [0, 1]
+    assert start_all(rules, queue, running, slots) == []
+    assert (len(queue), len(running), len(slots), kv.num_available) == (1, 2, 0, 98)
+
+
+def test_small_ones_pass_a_large_one_but_not_for_ever() -> None:
+    rules, kv = admission(10)
+    queue, running, slots = waiting(rules, 96, 112, 16, 16, 16, 16), RunningSet(), SlotPool(9)
+    assert start_all(rules, queue, running, slots) == [0, 2, 3]  # 1 needs 7 pages, 4 are left
+    assert start_all(rules, queue, running, slots) == []  # 4 would fit but two have passed
+    first = running.get(0)
+    assert first is not None
+    running.remove(first)
+    kv.release(first)
+    assert start_all(rules, queue, running, slots) == [1, 4]

@@ -85,6 +85,68 @@ def test_the_count_of_overtakes_starts_anew_when_the_oldest_leaves() -> None:
     assert drain(queue) == [4, 5, 1]
 
 
+def offers(queue: WaitingQueue, *taken: int) -> list[int]:
+    """Ids offered in one round, in which those of `taken` start."""
+    seen = []
+    for candidate in queue.candidates():
+        seen.append(candidate.request_id)
+        if candidate.request_id in taken:
+            queue.take(candidate)
+    return seen
+
+
+def waiting(*priorities: int, **options: int) -> WaitingQueue:
+    queue = WaitingQueue(**options)
+    for request_id, priority in enumerate(priorities):
+        queue.push(sequence(request_id, priority))
+    return queue
+
+
+def test_all_are_offered_in_order_while_all_start() -> None:
+    queue = waiting(0, 3, -1, 0)
+    assert offers(queue, 0, 1, 2, 3) == [2, 0, 3, 1]
+    assert offers(queue) == []
+
+
+def test_some_of_the_same_priority_may_pass_one_that_does_not_fit() -> None:
+    queue = waiting(0, 0, 0, 0, 0, 0, 0)
+    assert offers(queue, 2, 4) == [0, 1, 2, 3, 4]
+    assert offers(queue) == [0, 1, 3, 5, 6]
+    assert offers(waiting(0, 1, 0, -1), 3) == [3, 0, 2]  # never one of worse priority
+
+
+def test_only_so_many_pass() -> None:
+    queue = waiting(*[0] * 20, max_passes=5)
+    passed = 0
+    for _ in range(6):
+        before = len(queue)
+        offers(queue, *range(1, 20))
+        passed += before - len(queue)
+    assert passed == 5
+    assert offers(queue) == [0]
+    assert offers(queue, 0)[0] == 0  # it fits at last
+    assert offers(queue, *range(20)) == list(range(6, 20))
+
+
+def test_nobody_passes_the_preempted_and_the_overdue() -> None:
+    queue = waiting(0, 0)
+    head = queue.peek()
+    assert head is not None
+    head.num_preemptions = 1
+    assert offers(queue) == [0]
+    queue = waiting(9, 0, 0, 0, 9, 9, max_overtakes=2)
+    assert offers(queue, 1, 2) == [1, 2, 0]
+    assert offers(queue) == [0]
+
+
+def test_one_that_leaves_takes_its_passes_with_it() -> None:
+    queue = waiting(0, 0, 0, 0, max_passes=1)
+    assert offers(queue, 1) == [0, 1]
+    assert offers(queue, 2) == [0]
+    queue.remove(0)
+    assert offers(queue, 3) == [2, 3]
+
+
 @given(st.lists(st.tuples(st.sampled_from("push pop remove".split()), st.integers(-2, 2))))
 def test_order_equals_a_plain_sort(actions: list[tuple[str, int]]) -> None:
     queue, model = WaitingQueue(max_overtakes=10**9), []

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from pegainfer_qwen3.scheduler import Qwen3Scheduler
 
 from pegainfer_core.contract import GenerateRequest, ServePlan
-from pegainfer_core.engine import Ledger, ModelRunner
+from pegainfer_core.engine import Ledger, ModelRunner, StepWork
 from pegainfer_core.kv import KvManager
 from pegainfer_core.testing import (
     H200_PLAN,
@@ -25,7 +25,6 @@ from pegainfer_core.testing import (
     Report,
     Simulation,
     SimulationError,
-    StepWork,
     Trace,
 )
 
@@ -197,7 +196,7 @@ def test_small_pools_preempt_and_change_no_token(
 
 def test_preemptions_are_counted() -> None:
     # Six start where headroom allows two, as if all had asked for little.
-    def eager(runner: ModelRunner, kv: KvManager, plan: ServePlan) -> Qwen3Scheduler:
+    def eager(runner: ModelRunner, kv: KvManager, plan: ServePlan, **_: object) -> Qwen3Scheduler:
         scheduler = Qwen3Scheduler(runner, kv, plan)
         scheduler._admission._headroom_tokens = 0
         return scheduler
@@ -248,7 +247,7 @@ class Lying(Qwen3Scheduler):
     ],
 )
 def test_faults_of_a_scheduler_are_found(fault: str, message: str) -> None:
-    def make(runner: ModelRunner, kv: KvManager, plan: ServePlan) -> Lying:
+    def make(runner: ModelRunner, kv: KvManager, plan: ServePlan, **_: object) -> Lying:
         return Lying(runner, kv, plan, fault)
 
     trace = OpenTrace([arrival(0.0, 40, 40, first=100 * i) for i in range(3)])

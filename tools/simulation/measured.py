@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from pegainfer_core.testing import StepWork
+from pegainfer_core.engine import StepWork
 
 SERVING: Final = {
     "c8": {"TTFT": 92, "TPOT": 3.32, "ITL p50": 3.27, "tok/s": 2180},

@@ -1,4 +1,4 @@
-"""Chunk policies: what might stand in the place of `pegainfer_core.engine.prefill_budget`."""
+"""Chunk policies: what might stand in the place of `pegainfer_core.engine.make_prefill_budget`."""
 
 from __future__ import annotations
 
@@ -10,10 +10,11 @@ from unittest import mock
 
 from pegainfer_qwen3 import scheduler
 
-from pegainfer_core.engine import prefill_budget
+from pegainfer_core.engine import FixedPrefillBudget, TargetedPrefillBudget, prefill_budget
 
 if TYPE_CHECKING:
-    from pegainfer_core.engine import Sequence
+    from pegainfer_core.contract import ServePlan
+    from pegainfer_core.engine import PrefillBudget, Row, Sequence
 
 Policy = Callable[[Ordered["Sequence"], int, int], int]
 """Of prefilling sequences, the most tokens in a step, and decoding rows: prompt tokens."""
@@ -53,6 +54,18 @@ def half_backlog(sequences: Ordered[Sequence], limit_tokens: int, num_decode: in
     return min(max(waiting // 2, 256), limit_tokens)
 
 
+class RuleBudget(FixedPrefillBudget):
+    """A `PrefillBudget` by a rule that learns nothing."""
+
+    def __init__(self, policy: Policy, limit_tokens: int) -> None:
+        super().__init__(limit_tokens)
+        self._policy = policy
+
+    def tokens(self, prefilling: Ordered[Sequence], decoding: Ordered[Row]) -> int:
+        """What the rule says."""
+        return self._policy(prefilling, self._limit_tokens, len(decoding))
+
+
 POLICIES: Final[dict[str, Policy]] = {
     "present": prefill_budget,
     "256": beside(256),
@@ -70,12 +83,27 @@ POLICIES: Final[dict[str, Policy]] = {
 while many wait; `strict-N`: N however many wait."""
 
 
+TARGETS_MS: Final = {f"itl-{ms}": ms for ms in (10, 15, 20, 25, 30, 40, 60, 80)}
+"""Policies that hold a gap between tokens, as `--itl-target-ms` does."""
+
+
+def make_budget(policy: str, plan: ServePlan) -> PrefillBudget:
+    """The budget of a policy by its name.
+
+    Raises:
+        KeyError: There is no such policy.
+    """
+    if policy in TARGETS_MS:
+        return TargetedPrefillBudget(plan.max_prefill_tokens, TARGETS_MS[policy] / 1e3)
+    return RuleBudget(POLICIES[policy], plan.max_prefill_tokens)
+
+
 @contextmanager
-def in_place(policy: Policy) -> Iterator[None]:
+def in_place(policy: str) -> Iterator[None]:
     """Let Qwen3's scheduler, unchanged, look up another policy under the name it imports."""
 
-    def budget(sequences: Ordered[Sequence], limit_tokens: int, num_decode: int) -> int:
-        return policy(sequences, limit_tokens, num_decode)
+    def make(plan: ServePlan) -> PrefillBudget:
+        return make_budget(policy, plan)
 
-    with mock.patch.object(scheduler, "prefill_budget", budget):
+    with mock.patch.object(scheduler, "make_prefill_budget", make):
         yield

@@ -13,7 +13,6 @@ from pegainfer_core.testing.simulator.report import Report, Spread
 from pegainfer_core.testing.simulator.simulated_runner import SimulatedRunner
 from pegainfer_core.testing.simulator.simulation import SchedulerFactory, Simulation
 from pegainfer_core.testing.simulator.simulation_error import SimulationError
-from pegainfer_core.testing.simulator.step_work import StepWork
 from pegainfer_core.testing.simulator.trace import Arrival, Trace
 
 __all__ = [
@@ -33,6 +32,5 @@ __all__ = [
     "SimulationError",
     "Spread",
     "StepCost",
-    "StepWork",
     "Trace",
 ]

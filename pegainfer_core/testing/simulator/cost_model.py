@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import msgspec
 
 if TYPE_CHECKING:
-    from pegainfer_core.testing.simulator.step_work import StepWork
+    from pegainfer_core.engine import StepWork
 
 
 class StepCost(NamedTuple):

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pegainfer_core.engine import RowResult
+from pegainfer_core.engine import RowResult, StepWork
 from pegainfer_core.testing.simulator.page_contents import PageContents
-from pegainfer_core.testing.simulator.step_work import StepWork
 from pegainfer_core.testing.simulator.token_rule import choose
 
 if TYPE_CHECKING:

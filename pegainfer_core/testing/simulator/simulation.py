@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from pegainfer_core.contract import GenerateRequest, SamplingParams, ServePlan
 from pegainfer_core.engine import Ledger, ModelRunner, Scheduler
@@ -16,11 +15,20 @@ from pegainfer_core.testing.simulator.simulated_runner import SimulatedRunner
 from pegainfer_core.testing.simulator.simulation_error import SimulationError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from pegainfer_core.testing.simulator.cost_model import CostModel
     from pegainfer_core.testing.simulator.trace import Arrival, Trace
 
-SchedulerFactory = Callable[[ModelRunner, KvManager, ServePlan], Scheduler]
-"""Makes a family's scheduler, as its engine does."""
+
+class SchedulerFactory(Protocol):
+    """Makes a family's scheduler, as its engine does."""
+
+    def __call__(
+        self, runner: ModelRunner, kv: KvManager, plan: ServePlan, *, clock: Callable[[], float]
+    ) -> Scheduler:
+        """Make one that takes the time from `clock`, in seconds, where it needs it."""
+        ...
 
 
 class Simulation:
@@ -62,7 +70,7 @@ class Simulation:
         self.answers: list[SimulatedAnswer] = []
         self._way = front_end or FrontEndCost()
         self._vocab_size = plan.vocab_size
-        self._scheduler = make_scheduler(self.runner, self.kv, plan)
+        self._scheduler = make_scheduler(self.runner, self.kv, plan, clock=lambda: self.clock.now_s)
         self._ledger = Ledger()
         self._front_end = FrontEnd(self._way)
         self._open: dict[int, SimulatedAnswer] = {}

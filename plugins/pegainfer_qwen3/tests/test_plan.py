@@ -86,6 +86,7 @@ def test_yarn_extends_the_original_context(tmp_path: Path) -> None:
         ({"max_model_len": 200, "num_kv_pages": 12}, "needs 13 KV pages .* --num-kv-pages is 12"),
         ({"num_kv_pages": 0}, "--num-kv-pages 0"),
         ({"max_prefill_tokens": 0}, "--max-prefill-tokens 0"),
+        ({"itl_target_ms": 0.0}, "--itl-target-ms 0.0 must be more than 0"),
         ({"backend": "cuda"}, "--backend cuda"),
     ],
 )
@@ -102,6 +103,11 @@ def test_larger_models_take_fewer_prompt_tokens_a_step(tmp_path: Path) -> None:
     large = plan(tmp_path, {"hidden_size": 5120, "intermediate_size": 25600}).max_prefill_tokens
     assert small > medium > large >= 8
     assert plan(tmp_path, {}, max_prefill_tokens=7).max_prefill_tokens == 7
+
+
+def test_a_target_between_tokens_is_none_or_in_seconds(tmp_path: Path) -> None:
+    assert plan(tmp_path, SMALL).itl_target_s is None
+    assert plan(tmp_path, SMALL, itl_target_ms=25).itl_target_s == 0.025
 
 
 def test_planning_imports_nothing_heavy(tmp_path: Path) -> None:

@@ -175,6 +175,7 @@ def plan_qwen3(context: LaunchContext) -> ServePlan:
         num_pages=num_pages,
         max_num_seqs=options.max_num_seqs,
         max_prefill_tokens=_max_prefill_tokens(config, options, backend),
+        itl_target_s=_itl_target_s(options),
         notes=notes,
     )
 
@@ -217,6 +218,15 @@ def _context_and_pages(
         f"{pool_gib:.1f} GiB; --max-model-len or --num-kv-pages changes that"
     )
     return held, num_pages, [note]
+
+
+def _itl_target_s(options: CoreOptions) -> float | None:
+    target_ms = options.itl_target_ms
+    if target_ms is None:
+        return None
+    if not target_ms > 0:
+        raise ConfigError(f"--itl-target-ms {target_ms} must be more than 0")
+    return target_ms / 1e3
 
 
 def _max_prefill_tokens(config: Qwen3Config, options: CoreOptions, backend: BackendName) -> int:

@@ -34,6 +34,7 @@ class Qwen3Family:
             "cuda_graph",
             "device",
             "gpu_memory_utilization",
+            "itl_target_ms",
             "kv_events",
             "kv_events_encoding",
             "kv_events_replay",

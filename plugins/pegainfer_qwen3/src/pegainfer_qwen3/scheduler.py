@@ -6,25 +6,27 @@ devices: the runner does.
 
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING, Literal
 
 from pegainfer_core.contract import EngineMetrics
 from pegainfer_core.engine import (
     Admission,
-    Row,
     RunningSet,
     Sequence,
     SlotPool,
     StepPipeline,
     StepPlan,
     WaitingQueue,
+    decode_rows,
     deliver,
-    make_room,
+    make_prefill_budget,
     plan_chunks,
-    prefill_budget,
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from pegainfer_core.contract import GenerateRequest, ServePlan
     from pegainfer_core.engine import Ledger, ModelRunner
     from pegainfer_core.kv import KvManager
@@ -39,12 +41,14 @@ class Qwen3Scheduler:
         kv: KvManager,
         plan: ServePlan,
         kv_reserve: Literal["on-demand", "worst-case"] = "on-demand",
+        *,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """Start idle, with the runner's KV pages; the runner is closed with the scheduler."""
         self._runner = runner
-        self._pipeline = StepPipeline(runner)
+        self._budget = make_prefill_budget(plan)
+        self._pipeline = StepPipeline(runner, self._budget.observe, clock)
         self._kv = kv
-        self._max_prefill_tokens = plan.max_prefill_tokens
         self._admission = Admission(plan, kv, kv_reserve)
         self._waiting = WaitingQueue()
         self._running = RunningSet()
@@ -117,31 +121,14 @@ class Qwen3Scheduler:
 
     def _plan(self) -> StepPlan:
         """Every decoding row, with pages for its token; then chunks of prompts."""
-        decoding = [sequence for sequence in self._running if sequence.decodes]
         num_preemptions = self._num_preemptions
-        for sequence in self._kv.lacking_page(decoding):
-            if sequence.slot >= 0:  # else it went a moment ago, for one before it
-                num_tokens = sequence.num_computed + 1
-                make_room(sequence, num_tokens, self._kv, self._running, self._preempt)
+        rows = decode_rows(self._running, self._kv, self._preempt)
         prefilling = [sequence for sequence in self._running if sequence.prefills]
         if self._num_preemptions == num_preemptions:
-            prefilling += self._admit()
+            prefilling += self._admission.start_all(self._waiting, self._running, self._slots)
             prefilling.sort(key=lambda sequence: sequence.rank)
-        rows = [Row(seq, seq.num_computed, 1, True) for seq in decoding if seq.slot >= 0]
-        budget = prefill_budget(prefilling, self._max_prefill_tokens, num_decode=len(rows))
-        chunks = plan_chunks(prefilling, budget, self._kv)
+        chunks = plan_chunks(prefilling, self._budget.tokens(prefilling, rows), self._kv)
         return StepPlan(rows + chunks, num_decode=len(rows))
-
-    def _admit(self) -> list[Sequence]:
-        admitted = []
-        while self._slots and (sequence := self._waiting.peek()) is not None:
-            if not self._admission.start(sequence):
-                break
-            self._waiting.pop()
-            sequence.slot = self._slots.take()
-            self._running.add(sequence)
-            admitted.append(sequence)
-        return admitted
 
     def _preempt(self, sequence: Sequence) -> None:
         self._leave(sequence)
