@@ -11,7 +11,7 @@ from collections import Counter
 from pathlib import Path
 
 _HEADER = re.compile(r"^[0-9a-f]+-[0-9a-f]+ \S+ \S+ \S+ \d+\s*(.*)$")
-_LEAST_MB = 2.0
+_LEAST_MIB = 2.0
 
 
 def mapped_kib(pid: int) -> Counter[str]:
@@ -30,10 +30,10 @@ def mapped_kib(pid: int) -> Counter[str]:
 def main() -> int:
     for pid in map(int, sys.argv[1:]):
         sizes = mapped_kib(pid)
-        print(f"process {pid}: {sum(sizes.values()) / 1000:.0f} MB")
+        print(f"process {pid}: {sum(sizes.values()) / 1024:.0f} MiB")
         for name, kib in sizes.most_common():
-            if kib / 1000 >= _LEAST_MB:
-                print(f"  {kib / 1000:7.1f}  {name}")
+            if kib / 1024 >= _LEAST_MIB:
+                print(f"  {kib / 1024:7.1f}  {name}")
     return 0
 
 

@@ -64,15 +64,15 @@ def line(row: dict[str, object]) -> str:
     )
 
 
-def pss_mb(pid: int) -> float:
+def pss_mib(pid: int) -> float:
     """Resident memory of a process and its children, shared pages divided among their users."""
     children = subprocess.run(
         ["pgrep", "-P", str(pid)], capture_output=True, text=True, check=False
     )
-    total = sum(pss_mb(int(child)) for child in children.stdout.split())
+    total = sum(pss_mib(int(child)) for child in children.stdout.split())
     rollup = Path(f"/proc/{pid}/smaps_rollup").read_text()
     found = re.search(r"^Pss: +(\d+)", rollup, re.MULTILINE)
-    return total + (int(found[1]) / 1000 if found else 0.0)
+    return total + (int(found[1]) / 1024 if found else 0.0)
 
 
 def model_of(url: str) -> str:
@@ -101,7 +101,7 @@ def main() -> int:
             print(line(found[-1]), flush=True)
     if args.pid:
         time.sleep(2)
-        print(f"resident memory of all processes: {pss_mb(args.pid):.0f} MB")
+        print(f"resident memory of all processes: {pss_mib(args.pid):.0f} MiB")
     if args.out:
         args.out.write_text(json.dumps(found, indent=1))
     return 0
