@@ -53,4 +53,5 @@ def open_offload(
     pool = HostPool(layout.record_bytes)
     growth = HostGrowth(pool, mover, int(options.kv_offload_host_gib * 2**30))
     thread = OffloadThread(pool, mover, layout, kv.page_tokens, tiers)
+    thread.start()
     return Offloader(kv, pool, thread, mover, identity, growth.close)

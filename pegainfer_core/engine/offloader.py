@@ -10,10 +10,9 @@ import logging
 from queue import Empty
 from typing import TYPE_CHECKING, Final
 
-from pegainfer_core.engine.held_pages import HeldPages
 from pegainfer_core.engine.offload_counts import OffloadCounts
-from pegainfer_core.kv import PageKey
-from pegainfer_core.offload import HOST, PageSave, Restore, extended_digests, root_digest
+from pegainfer_core.engine.page_keys import PageKeys
+from pegainfer_core.offload import HOST, PageHold, PageSave, Restore
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -60,24 +59,25 @@ class Offloader:
         self._pool = pool
         self._thread = thread
         self._mover = mover
-        self._identity = identity
+        self._keys = PageKeys(identity)
         self._close = close
         self._counts = OffloadCounts()
         self._restores: dict[Restore, Sequence] = {}
         self._by_request: dict[int, Restore] = {}
-        self._held = HeldPages(kv.pool)
+        self._ghosts: set[PageHold] = set()
         self._failed = False
 
     @property
     def busy(self) -> bool:
-        """Whether copies hold pages, or a restore is under way."""
-        return bool(self._held or self._restores)
+        """Whether copies hold pages of sequences that are gone, or a restore is under way."""
+        return bool(self._ghosts or self._restores)
 
     def begin(self, started: list[Sequence]) -> list[Sequence]:
         """Look for more of the prefixes; see `KvOffload`."""
         for sequence in started:
             chain = sequence.chain
             sequence.num_saved_pages = len(chain.blocks) if chain is not None else 0
+            sequence.hold = PageHold()
             if chain is not None and sequence.prompt_logprobs is None and not self._failed:
                 self._look(sequence, chain)
         return [sequence for sequence in started if not sequence.restoring]
@@ -97,12 +97,17 @@ class Offloader:
             restore.cancelled = True
             sequence.restoring = False
             self._thread.cancel(restore)
+        hold = sequence.hold
+        if hold is not None and hold.num_copies:
+            hold.page_ids = sequence.page_ids.copy()
+            self._kv.pool.share(hold.page_ids)
+            self._ghosts.add(hold)
         self._kv.release(sequence)
 
     def reclaim(self) -> bool:
         """Wait for pages that only copies use; see `KvOffload`."""
         num_used = self._kv.pool.num_used
-        while self._held.any_alone:
+        while self._ghosts:
             self._wait(_RECLAIM_S)
             if self._kv.pool.num_used < num_used:
                 return True
@@ -140,7 +145,7 @@ class Offloader:
             self._pool,
             self._kv.page_tokens,
             num_restoring=len(self._by_request),
-            num_held_pages=len(self._held),
+            num_held_pages=sum(len(hold.page_ids) for hold in self._ghosts),
         )
 
     def close(self) -> None:
@@ -151,32 +156,19 @@ class Offloader:
     def _publish(self, sequences: Iterable[Sequence]) -> None:
         saves: list[PageSave] = []
         for sequence in self._kv.commit(sequences):
-            chain = sequence.chain
-            if chain is None or self._failed:
+            chain, hold = sequence.chain, sequence.hold
+            if chain is None or hold is None or self._failed:
                 continue
             first, end = sequence.num_saved_pages, len(chain.blocks)
             if first < end:
-                keys, parent = self._keys(sequence, chain, first, end)
+                keys, parent = self._keys.of(sequence, chain, first, end)
                 for key, page_id in zip(keys, sequence.page_ids[first:end], strict=True):
-                    saves.append(PageSave(key, parent, page_id))
+                    saves.append(PageSave(key, parent, page_id, hold))
                     parent = key
+                hold.num_copies += end - first
                 sequence.num_saved_pages = end
         if saves:
-            self._held.hold([page.page_id for page in saves])
             self._thread.save(saves)
-
-    def _keys(
-        self, sequence: Sequence, chain: BlockChain, first: int, end: int
-    ) -> tuple[list[PageKey], PageKey | None]:
-        """Keys of a sequence's pages, and of the one before them."""
-        digests = sequence.digests
-        done = len(digests)
-        if done < end:
-            chain.extend(sequence.token_ids, end)
-            parent = digests[-1] if done else root_digest(self._identity, chain.identity)
-            digests += extended_digests(parent, chain.token_bytes[done:end])
-        keys = [PageKey(digest) for digest in digests[first:end]]
-        return keys, PageKey(digests[first - 1]) if first else None
 
     def _look(self, sequence: Sequence, chain: BlockChain) -> None:
         """Restore what lies behind the prefix on the device, if that is quicker."""
@@ -186,7 +178,7 @@ class Offloader:
             return
         self._counts.query_pages += limit - first
         if self._thread.tiers:
-            keys, parent = self._keys(sequence, chain, first, limit)
+            keys, parent = self._keys.of(sequence, chain, first, limit)
             slots = self._pool.lease_held(keys)
             if None in slots:
                 restore = Restore(keys, parent, slots)
@@ -205,7 +197,7 @@ class Offloader:
         slots: list[HostSlot] = []
         width = _FIRST_LOOK_PAGES
         while (begin := first + len(slots)) < limit:
-            keys, _ = self._keys(sequence, chain, begin, min(begin + width, limit))
+            keys, _ = self._keys.of(sequence, chain, begin, min(begin + width, limit))
             held = self._pool.lease(keys)
             slots += held
             if len(held) < len(keys):
@@ -222,7 +214,7 @@ class Offloader:
             self._counts.num_skipped += 1
             self._pool.unpin(slots)
             return
-        keys, parent = self._keys(sequence, chain, first, first + len(slots))
+        keys, parent = self._keys.of(sequence, chain, first, first + len(slots))
         restore = Restore(keys, parent, list(slots))
         self._admit(restore, sequence)
         self._give_pages(restore, sequence)
@@ -237,16 +229,17 @@ class Offloader:
         """All its known tokens were promised pages when it was admitted."""
         first = len(sequence.page_ids)
         self._kv.grow(sequence, (first + restore.limit) * self._kv.page_tokens)
-        page_ids = sequence.page_ids[first:]
-        self._held.hold(page_ids)
+        if sequence.hold is not None:
+            sequence.hold.num_copies += 1
+        restore.hold = sequence.hold
         restore.fence = self._mover.fence()
-        restore.page_ids = page_ids
+        restore.page_ids = sequence.page_ids[first:]
 
-    def _take(self, news: list[int] | Restore | None) -> None:
+    def _take(self, news: list[PageHold] | Restore | None) -> None:
         if news is None:
             self._give_up()
         elif not isinstance(news, Restore):
-            self._held.let_go(reversed(news))
+            self._count_down(news)
         elif news in self._restores:
             if news.finished:
                 self._end(news)
@@ -258,7 +251,8 @@ class Offloader:
         """Count, and let the sequence go on behind what has landed."""
         sequence = self._restores.pop(restore)
         self._counts.take(restore)
-        self._held.let_go(reversed(restore.page_ids))
+        if restore.hold is not None:
+            self._count_down([restore.hold])
         if restore.cancelled:
             return
         del self._by_request[sequence.request_id]
@@ -278,7 +272,16 @@ class Offloader:
         for restore in list(self._restores):
             restore.num_landed, restore.failed = 0, True
             self._end(restore)
-        self._held.clear()
+        for hold in list(self._ghosts):
+            hold.num_copies = 1
+            self._count_down([hold])
+
+    def _count_down(self, holds: list[PageHold]) -> None:
+        for hold in holds:
+            hold.num_copies -= 1
+            if hold.num_copies == 0 and hold in self._ghosts:
+                self._ghosts.discard(hold)
+                self._kv.pool.release(reversed(hold.page_ids))
 
     def _wait(self, timeout_s: float) -> None:
         try:

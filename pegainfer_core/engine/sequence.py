@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from pegainfer_core.contract import GenerateRequest, TokenLogprobs
     from pegainfer_core.kv import BlockChain
+    from pegainfer_core.offload import PageHold
 
 
 @dataclass(slots=True, eq=False, weakref_slot=True)
@@ -39,6 +40,7 @@ class Sequence:
         restoring: Its next pages are being brought back by KV offload: it computes nothing yet.
         num_restored: Of the tokens of its present KV, those that KV offload brought back.
         num_saved_pages: Leading pages that KV offload has been given, or need not be.
+        hold: Keeps the pages of this stint in place while copies use them.
         digests: What those pages, or more, are called outside the device.
         prompt_logprobs: The prompt's log-probabilities so far; None when they were not asked for
             or were already sent, and then nobody needs them computed.
@@ -63,6 +65,7 @@ class Sequence:
     restoring: bool = False
     num_restored: int = 0
     num_saved_pages: int = 0
+    hold: PageHold | None = None
     digests: list[bytes] = field(default_factory=list)
     prompt_logprobs: list[TokenLogprobs | None] | None = None
 

@@ -8,6 +8,7 @@ from pegainfer_core.offload.host_growth import HostGrowth
 from pegainfer_core.offload.host_pool import HostPool, HostSlot
 from pegainfer_core.offload.lower_tier import LowerTier
 from pegainfer_core.offload.offload_thread import OffloadThread
+from pegainfer_core.offload.page_hold import PageHold
 from pegainfer_core.offload.record import RECORD_ALIGNMENT, RecordLayout
 from pegainfer_core.offload.restore import Restore
 from pegainfer_core.offload.saver import PageSave
@@ -27,6 +28,7 @@ __all__ = [
     "HostSlot",
     "LowerTier",
     "OffloadThread",
+    "PageHold",
     "PageSave",
     "RecordLayout",
     "Restore",

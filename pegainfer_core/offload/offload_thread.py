@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from pegainfer_core.backend import PageMover
     from pegainfer_core.offload.guard import GuardedTier
     from pegainfer_core.offload.host_pool import HostPool
+    from pegainfer_core.offload.page_hold import PageHold
     from pegainfer_core.offload.record import RecordLayout
     from pegainfer_core.offload.restore import Restore
     from pegainfer_core.offload.saver import PageSave
@@ -34,11 +35,11 @@ _CLOSE_S: Final = 30.0
 
 
 class OffloadThread:
-    """Starts with the engine, ends with `close`.
+    """Begins with `start`, ends with `close`.
 
     Attributes:
-        news: For the engine's thread: pages whose copies have landed; a restore that was found or
-            is finished; or None, when the thread has failed and brings nothing more.
+        news: For the engine's thread: holds of pages whose copies have landed; a restore that was
+            found or is finished; or None, when the thread has failed and brings nothing more.
         saves: Copies from the device.
         loads: Copies to the device.
         worth: The rates that decide.
@@ -61,7 +62,7 @@ class OffloadThread:
         page_tokens: int,
         guards: Sequence[GuardedTier] = (),
     ) -> None:
-        self.news: SimpleQueue[list[int] | Restore | None] = SimpleQueue()
+        self.news: SimpleQueue[list[PageHold] | Restore | None] = SimpleQueue()
         self.saves, self.loads = Copies(), Copies()
         names = [guard.name for guard in guards]
         self.worth = Worth(layout.record_bytes, page_tokens, self.loads.meter, names)
@@ -76,6 +77,9 @@ class OffloadThread:
         self._unsaved: list[PageSave] = []
         self._closing = False
         self._thread = threading.Thread(target=self._run, name="pegainfer-offload", daemon=True)
+
+    def start(self) -> None:
+        """Begin to work."""
         self._thread.start()
 
     def post(self, job: Callable[[], None]) -> None:

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from pegainfer_core.backend import Fence
     from pegainfer_core.kv import PageKey
     from pegainfer_core.offload.host_pool import HostSlot
+    from pegainfer_core.offload.page_hold import PageHold
 
 
 class Restore:
@@ -25,8 +26,9 @@ class Restore:
         keys: Of the pages.
         parent: Key of the page before them.
         slots: Host slots by page, pinned; filled in by the offload thread.
-        page_ids: The device's pages, in the same order, set by the scheduler: a user of each is
-            held until `finished`. Empty before it knows how many are worth it.
+        page_ids: The device's pages, in the same order, set by the scheduler, which holds them
+            until `finished`. Empty before it knows how many are worth it.
+        hold: Holds the pages.
         fence: After what the pages may be written.
         limit: Leading pages that can still be had; set and lowered by the offload thread.
         deadline_s: When the sequence stops waiting, on the monotonic clock.
@@ -44,6 +46,7 @@ class Restore:
         "failed",
         "fence",
         "finished",
+        "hold",
         "keys",
         "limit",
         "num_by_source",
@@ -61,6 +64,7 @@ class Restore:
         self.parent = parent
         self.slots = slots
         self.page_ids: list[int] = []
+        self.hold: PageHold | None = None
         self.fence: Fence | None = None
         self.limit = len(keys)
         self.deadline_s = 0.0

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from pegainfer_core.offload.copies import Copies
     from pegainfer_core.offload.host_pool import HostPool, HostSlot
     from pegainfer_core.offload.lower_tier import LowerTier
+    from pegainfer_core.offload.page_hold import PageHold
     from pegainfer_core.offload.record import RecordLayout
 
 logger = logging.getLogger(__name__)
@@ -28,11 +29,13 @@ class PageSave(NamedTuple):
         key: Names its content.
         parent: Key of the page before it, None for a first page.
         page_id: Where it is; nobody writes it until it is given back.
+        hold: Keeps it there; counted down by whoever is told that it was given back.
     """
 
     key: PageKey
     parent: PageKey | None
     page_id: int
+    hold: PageHold
 
 
 class Saver:
@@ -44,7 +47,7 @@ class Saver:
         copies: Those from the device, under way.
         layout: Of records.
         tiers: Behind host memory.
-        give_back: Told of pages that need not be kept any more.
+        give_back: Told of the holds of pages, one for each, that need not be held for it any more.
 
     Attributes:
         num_unsaved: Pages for which there was no room.
@@ -57,7 +60,7 @@ class Saver:
         copies: Copies,
         layout: RecordLayout,
         tiers: Sequence[LowerTier],
-        give_back: Callable[[list[int]], None],
+        give_back: Callable[[list[PageHold]], None],
     ) -> None:
         self.num_unsaved = 0
         self._pool = pool
@@ -70,11 +73,11 @@ class Saver:
     def save(self, pages: Sequence[PageSave]) -> None:
         """Begin to copy pages that host memory does not hold."""
         taken: list[tuple[PageSave, HostSlot]] = []
-        needless: list[int] = []
+        needless: list[PageHold] = []
         for page in pages:
             slot = self._pool.reserve(page.key)
             if slot is None:
-                needless.append(page.page_id)
+                needless.append(page.hold)
                 self.num_unsaved += not self._pool.holds(page.key)
             else:
                 taken.append((page, slot))
@@ -87,7 +90,7 @@ class Saver:
         page_ids = [page.page_id for page, _ in taken]
 
         def land(arrived: bool) -> None:
-            self._give_back(page_ids)
+            self._give_back([page.hold for page, _ in taken])
             if arrived:
                 self._publish(taken)
             self._pool.unpin([slot for _, slot in taken])
