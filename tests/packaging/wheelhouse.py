@@ -22,6 +22,7 @@ PROJECTS = {
     "pegainfer-kimik2": "plugins/pegainfer_kimik2",
     "pegainfer-bench": "plugins/pegainfer_bench",
     "pegainfer-echo": "docs/examples/pegainfer_echo",
+    "pegainfer-shelf": "docs/examples/pegainfer_shelf",
 }
 _ROOT_PARTS = ("pyproject.toml", "README.md", "LICENSE", "pegainfer_core")
 _JUNK = shutil.ignore_patterns("__pycache__", "*.egg-info", "build", "dist")

@@ -22,6 +22,7 @@ from pegainfer_core.testing.conformance.requirements import Requirements
 from pegainfer_core.testing.conformance.sampling import SamplingConformance
 from pegainfer_core.testing.conformance.scheduling import SchedulingConformance
 from pegainfer_core.testing.conformance.static import StaticConformance
+from pegainfer_core.testing.conformance.tiers import KvTierConformance
 from pegainfer_core.testing.conformance.transport import TransportConformance
 
 __all__ = [
@@ -29,6 +30,7 @@ __all__ = [
     "AbortConformance",
     "ContractConformance",
     "FamilyConformance",
+    "KvTierConformance",
     "LifecycleConformance",
     "LimitsConformance",
     "RejectsConformance",

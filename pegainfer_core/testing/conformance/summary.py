@@ -8,7 +8,7 @@ if TYPE_CHECKING:
     import pytest
 
 _NAME: Final = "pegainfer-conformance"
-_LEVELS: Final = ("L0", "L1")
+_LEVELS: Final = ("L0", "L1", "tier")
 
 
 class ConformanceSummary:

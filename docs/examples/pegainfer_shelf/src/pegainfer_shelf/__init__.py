@@ -1,0 +1,1 @@
+"""Shelf: a KV offload tier that keeps pages in a dict."""
