@@ -26,6 +26,7 @@ from pegainfer_core.kv import (
 from pegainfer_core.kv.event_feed import KvEventFeed
 from pegainfer_core.kv.event_wire import EventEncoder, KvEventBatch
 from pegainfer_core.weights import ConfigError
+from tests.kv.router import Router
 from tests.kv.test_manager import B, admit, compute, serve
 
 
@@ -41,32 +42,6 @@ class Carrier:
 
     def close(self) -> None:
         self.closed = True
-
-
-class Router:
-    """Builds an index from events alone, as a prefix-aware router does."""
-
-    def __init__(self) -> None:
-        self.tokens: dict[bytes, bytes] = {}
-        self.parents: dict[bytes, bytes | None] = {}
-
-    def take(self, events: list[KvEvent]) -> None:
-        for event in events:
-            match event:
-                case StoredBlocks(hashes, parent, token_bytes):
-                    assert parent is None or parent in self.tokens, "an unknown parent"
-                    for block_hash, content in zip(hashes, token_bytes, strict=True):
-                        assert block_hash not in self.tokens, "stored twice"
-                        self.tokens[block_hash], self.parents[block_hash] = content, parent
-                        parent = block_hash
-                case RemovedBlocks(hashes):
-                    for block_hash in hashes:
-                        del self.tokens[block_hash]
-                        assert block_hash not in self.parents.values() or block_hash not in {
-                            self.parents[child] for child in self.tokens
-                        }, "removed before its children"
-                case ClearedBlocks():
-                    self.tokens.clear()
 
 
 def manager(carrier: Carrier, num_usable_pages: int = 20) -> KvManager:

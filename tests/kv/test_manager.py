@@ -225,6 +225,22 @@ def test_leaves_are_given_up_before_what_they_build_on() -> None:
     assert admit(kv, [*stem, 1]).num_computed == 2 * B
 
 
+def test_blocks_that_outlive_their_parents_give_way() -> None:
+    kv = manager(6)
+    token_ids = list(range(4 * B))
+    seq = admit(kv, token_ids)
+    compute(kv, seq)
+    held = seq.page_ids[2:]
+    kv.pool.share(held)  # as a copy to other memory does, which ends after the sequence
+    kv.release(seq)
+    serve(kv, list(range(100, 100 + 3 * B)))  # takes two free pages and the second block's
+    assert kv.pool.num_evicted == 1
+    kv.pool.release(held)
+    assert serve(kv, [*token_ids, 1]) == B
+    assert serve(kv, [*token_ids, 1]) == 4 * B
+    assert kv.pool.num_used == 0
+
+
 def test_used_prefix_is_shared_not_copied() -> None:
     kv = manager(5)
     stem = list(range(2 * B))
