@@ -135,20 +135,45 @@ class EngineMetrics(msgspec.Struct, frozen=True, kw_only=True):
 
     Page counts: free + used + cached = total; `kv_used_pages` belong to live requests, or are being
     copied by KV offload, and `kv_cached_pages` are reclaimable.
+
+    Attributes:
+        num_running: Requests that hold a slot of the batch.
+        num_waiting: Requests that do not: `num_waiting_slots` because all slots are taken,
+            `num_waiting_kv` because pages are missing.
+        kv_total_snapshots: Slots for snapshots of state that is not kept in pages, all groups.
+        kv_held_snapshots: Those that hold one.
+        num_scheduled: Requests whose work began.
+        queue_s: How long they had waited for that, together.
+        prefix_query_tokens: Prompt tokens looked up in the prefix cache on the device.
+        prefix_hit_tokens: Those of them that were found; `kv_offload` counts what tiers held.
+        num_preemptions: How often a running request's pages were taken away.
+        num_evicted_pages: Cached pages given up for new owners.
+        num_evicted_snapshots: Snapshots given up for new ones.
+        num_skipped_snapshots: Snapshots not taken because every slot was in use.
+        num_dropped_event_batches: Steps whose KV events were not delivered.
     """
 
     num_running: int = 0
     num_waiting: int = 0
+    num_waiting_slots: int = 0
+    num_waiting_kv: int = 0
     kv_total_pages: int = 0
     kv_used_pages: int = 0
     kv_cached_pages: int = 0
+    kv_total_snapshots: int = 0
+    kv_held_snapshots: int = 0
     num_steps: int = 0
+    num_scheduled: int = 0
+    queue_s: float = 0.0
     prompt_tokens: int = 0
     generation_tokens: int = 0
     prefix_query_tokens: int = 0
     prefix_hit_tokens: int = 0
     num_preemptions: int = 0
     num_evicted_pages: int = 0
+    num_evicted_snapshots: int = 0
+    num_skipped_snapshots: int = 0
+    num_dropped_event_batches: int = 0
     num_finished_stop: int = 0
     num_finished_length: int = 0
     num_aborted: int = 0

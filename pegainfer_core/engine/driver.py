@@ -127,6 +127,8 @@ class Driver:
         self.metrics = msgspec.structs.replace(
             self._scheduler.metrics(),
             num_steps=self._num_steps,
+            num_scheduled=ledger.num_scheduled,
+            queue_s=ledger.queue_s,
             prompt_tokens=ledger.prompt_tokens,
             generation_tokens=ledger.generation_tokens,
             num_finished_stop=ledger.finished[FinishReason.STOP],

@@ -49,6 +49,8 @@ class Ledger:
         finished: Ended requests by `FinishReason`.
         num_failed: Requests ended by `fail`.
         num_rejected: Requests ended by `reject`.
+        num_scheduled: Requests whose work began.
+        queue_s: How long they had waited for that, together.
         prompt_tokens: Prompt tokens of every scheduled request.
         generation_tokens: Tokens generated, end tokens included.
     """
@@ -59,6 +61,8 @@ class Ledger:
         self.finished: dict[FinishReason, int] = dict.fromkeys(FinishReason, 0)
         self.num_failed = 0
         self.num_rejected = 0
+        self.num_scheduled = 0
+        self.queue_s = 0.0
         self.prompt_tokens = 0
         self.generation_tokens = 0
 
@@ -83,12 +87,15 @@ class Ledger:
         if account.scheduled:
             raise LedgerError(f"request {request_id} was scheduled twice")
         account.scheduled = True
+        now_s = time.monotonic()
+        self.num_scheduled += 1
+        self.queue_s += max(now_s - account.arrival_s, 0.0)
         self.prompt_tokens += account.prompt_tokens
         self._events.append(
             Scheduled(
                 request_id,
                 account.arrival_s,
-                time.monotonic(),
+                now_s,
                 account.prompt_tokens,
                 cached_tokens,
             )

@@ -26,6 +26,12 @@ class Exposition:
         self._head(name, help_text, "gauge")
         self._sample(name, value)
 
+    def gauges(self, name: str, help_text: str, label: str, values: Mapping[str, float]) -> None:
+        """Values of now that differ in one label."""
+        self._head(name, help_text, "gauge")
+        for key, value in values.items():
+            self._sample(name, value, {label: key})
+
     def info(self, name: str, help_text: str, labels: Mapping[str, str]) -> None:
         """Facts as labels of a constant 1."""
         self._head(name, help_text, "gauge")
