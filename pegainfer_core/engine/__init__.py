@@ -11,14 +11,17 @@ from pegainfer_core.engine.budget import (
     make_prefill_budget,
 )
 from pegainfer_core.engine.chunking import plan_chunks, prefill_budget, share_prefill_budget
+from pegainfer_core.engine.gauges import take_metrics
 from pegainfer_core.engine.idle_memory import IdleMemory
+from pegainfer_core.engine.kv_offload import KvOffload, NoOffload
 from pegainfer_core.engine.ledger import Ledger, LedgerError
 from pegainfer_core.engine.local import BuiltEngine, LocalEngine
+from pegainfer_core.engine.offload_opening import open_offload
 from pegainfer_core.engine.pipeline import CompletedStep, StepPipeline
 from pegainfer_core.engine.process import ProcessEngine
 from pegainfer_core.engine.queue import WaitingQueue
 from pegainfer_core.engine.running import RunningSet, decode_rows, make_room
-from pegainfer_core.engine.scheduler import Scheduler
+from pegainfer_core.engine.scheduler import OffloadingScheduler, Scheduler
 from pegainfer_core.engine.sequence import Sequence
 from pegainfer_core.engine.slots import SlotPool
 from pegainfer_core.engine.step import DoneStep, LaunchedStep, ModelRunner, Row, RowResult, StepPlan
@@ -38,11 +41,14 @@ __all__ = [
     "EngineClient",
     "FixedPrefillBudget",
     "IdleMemory",
+    "KvOffload",
     "LaunchedStep",
     "Ledger",
     "LedgerError",
     "LocalEngine",
     "ModelRunner",
+    "NoOffload",
+    "OffloadingScheduler",
     "PrefillBudget",
     "ProcessEngine",
     "RequestStream",
@@ -65,9 +71,11 @@ __all__ = [
     "finish_reason",
     "make_prefill_budget",
     "make_room",
+    "open_offload",
     "plan_chunks",
     "prefill_budget",
     "share_prefill_budget",
+    "take_metrics",
 ]
 
 #: Brings asyncio along, which a worker process does without: 8 MB.

@@ -29,7 +29,7 @@ class Admission:
 
     Attributes:
         prefix_query_tokens: Prompt tokens looked up in the prefix cache so far.
-        prefix_hit_tokens: Those of them that were found.
+        prefix_hit_tokens: Those of them that were found there; what KV offload restored is not.
     """
 
     def __init__(
@@ -109,7 +109,7 @@ class Admission:
         sequence.num_cached = sequence.num_computed
         if sequence.chain is not None and sequence.prompt_logprobs is None:
             self.prefix_query_tokens += sequence.num_prompt
-            self.prefix_hit_tokens += sequence.num_cached
+            self.prefix_hit_tokens += sequence.num_cached - sequence.num_restored
         ledger.schedule(sequence.request_id, sequence.num_cached)
 
 

@@ -58,6 +58,7 @@ def make_room(
     kv: KvManager,
     running: RunningSet,
     preempt: Callable[[Sequence], None],
+    reclaim: Callable[[], bool] = lambda: False,
 ) -> bool:
     """Give a running sequence pages for its first `num_tokens` tokens, preempting as needed.
 
@@ -67,6 +68,7 @@ def make_room(
         kv: The pages.
         running: Those that may be preempted, the sequence itself last resort.
         preempt: Releases a sequence's pages, takes it out of `running` and queues it again.
+        reclaim: Waits for pages that are on their way back; False when there are none.
 
     Returns:
         False when the sequence itself had to go.
@@ -75,6 +77,8 @@ def make_room(
         RuntimeError: The sequence is alone and still does not fit; admission let it in wrongly.
     """
     while not kv.grow(sequence, num_tokens):
+        if reclaim():
+            continue
         victim = running.victim()
         if victim is sequence and len(running) == 1:
             raise RuntimeError(
@@ -88,7 +92,10 @@ def make_room(
 
 
 def decode_rows(
-    running: RunningSet, kv: KvManager, preempt: Callable[[Sequence], None]
+    running: RunningSet,
+    kv: KvManager,
+    preempt: Callable[[Sequence], None],
+    reclaim: Callable[[], bool] = lambda: False,
 ) -> list[Row]:
     """Rows of all sequences that decode, with pages for their tokens, preempting as needed.
 
@@ -96,11 +103,12 @@ def decode_rows(
         running: Those that may decode, or be preempted.
         kv: The pages.
         preempt: As in `make_room`.
+        reclaim: As in `make_room`.
     """
     decoding = [sequence for sequence in running if sequence.decodes]
     for sequence in kv.lacking_page(decoding):
         if sequence.slot >= 0:  # else it went a moment ago, for one before it
-            make_room(sequence, sequence.num_computed + 1, kv, running, preempt)
+            make_room(sequence, sequence.num_computed + 1, kv, running, preempt, reclaim)
     return [Row(seq, seq.num_computed, 1, True) for seq in decoding if seq.slot >= 0]
 
 

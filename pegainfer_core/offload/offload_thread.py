@@ -65,7 +65,7 @@ class OffloadThread:
         self.news: SimpleQueue[list[PageHold] | Restore | None] = SimpleQueue()
         self.saves, self.loads = Copies(), Copies()
         names = [guard.name for guard in guards]
-        self.worth = Worth(layout.record_bytes, page_tokens, self.loads.meter, names)
+        self.worth = Worth(layout, page_tokens, self.loads.meter, names)
         meters = self.worth.tiers
         self.tiers = [LowerTier(g, pool, meters[g.name], self.post) for g in guards]
         self.saver = Saver(pool, mover, self.saves, layout, self.tiers, self.news.put)

@@ -9,6 +9,8 @@ from pegainfer_core.offload.rate_meter import RateMeter
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from pegainfer_core.offload.record import RecordLayout
+
 HOST: Final = "host"
 """Name of the first tier, in options and metrics."""
 
@@ -25,18 +27,18 @@ class Worth:
         tiers: Meters of bytes by tier; the host's is that of the copies to the device.
 
     Args:
-        record_bytes: Size of one page in a tier.
+        layout: Of a page: host memory gives its bytes, the tiers behind it whole records.
         page_tokens: Tokens in one page.
         host: Meter of the copies from host memory to the device.
         names: The tiers behind host memory.
     """
 
     def __init__(
-        self, record_bytes: int, page_tokens: int, host: RateMeter, names: list[str]
+        self, layout: RecordLayout, page_tokens: int, host: RateMeter, names: list[str]
     ) -> None:
         self.prefill = RateMeter(_WINDOW_TOKENS)
         self.tiers = {HOST: host} | {name: RateMeter(_WINDOW_BYTES) for name in names}
-        self._record_bytes = record_bytes
+        self._bytes = {HOST: layout.page_bytes} | dict.fromkeys(names, layout.record_bytes)
         self._page_tokens = page_tokens
 
     def pays(self, num_by_source: Mapping[str, int]) -> bool:
@@ -58,6 +60,6 @@ class Worth:
 
     def _restore_s(self, num_by_source: Mapping[str, int]) -> float:
         return sum(
-            self.tiers[name].seconds_for(count * self._record_bytes)
+            self.tiers[name].seconds_for(count * self._bytes[name])
             for name, count in num_by_source.items()
         )

@@ -236,6 +236,10 @@ class Harness:
             self.answers[event.request_id].take(event)
         self.check_pages()
 
+    def extra_users(self) -> list[int]:
+        """A page for each user that is no running request."""
+        return []
+
     def check_pages(self) -> None:
         """Every page is accounted for, whatever happened before."""
         pool, cache = self.kv.pool, self.kv._cache
@@ -243,6 +247,8 @@ class Harness:
         for sequence in self.running:
             for page_id in sequence.page_ids:
                 users[page_id] += 1
+        for page_id in self.extra_users():
+            users[page_id] += 1
         assert users == pool._num_users
         used = {page_id for page_id, count in enumerate(users) if count}
         free, cached = set(pool._free), set(pool._cached)

@@ -10,7 +10,7 @@ import msgspec
 
 from pegainfer_core.backend import make_backend
 from pegainfer_core.contract import EngineInfo
-from pegainfer_core.engine import BuiltEngine, LocalEngine
+from pegainfer_core.engine import BuiltEngine, LocalEngine, open_offload
 from pegainfer_core.kv import open_kv
 from pegainfer_core.sampling import make_step_sampler
 from pegainfer_core.weights import (
@@ -129,7 +129,8 @@ def _build_on(backend: Backend, context: LaunchContext, plan: ServePlan) -> Buil
     runner = Qwen3Runner(loaded.model, backend, loaded.kv, loaded.sampler, plan)
     runner.warm_up()
     kv = open_kv(loaded.kv.num_pages, plan.page_tokens, options)
-    scheduler = Qwen3Scheduler(runner, kv, plan, options.kv_reserve)
+    offload = open_offload(context, backend, loaded.kv, kv)
+    scheduler = Qwen3Scheduler(runner, kv, plan, options.kv_reserve, offload=offload)
     info = EngineInfo(
         family=context.family,
         backend=plan.backend,

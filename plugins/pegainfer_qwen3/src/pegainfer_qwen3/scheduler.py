@@ -9,9 +9,9 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Literal
 
-from pegainfer_core.contract import EngineMetrics
 from pegainfer_core.engine import (
     Admission,
+    NoOffload,
     RunningSet,
     Sequence,
     SlotPool,
@@ -22,13 +22,14 @@ from pegainfer_core.engine import (
     deliver,
     make_prefill_budget,
     plan_chunks,
+    take_metrics,
 )
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from pegainfer_core.contract import GenerateRequest, ServePlan
-    from pegainfer_core.engine import Ledger, ModelRunner
+    from pegainfer_core.contract import EngineMetrics, GenerateRequest, ServePlan
+    from pegainfer_core.engine import KvOffload, Ledger, ModelRunner
     from pegainfer_core.kv import KvManager
 
 
@@ -42,12 +43,14 @@ class Qwen3Scheduler:
         plan: ServePlan,
         kv_reserve: Literal["on-demand", "worst-case"] = "on-demand",
         *,
+        offload: KvOffload | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """Start idle, with the runner's KV pages; the runner is closed with the scheduler."""
         self._runner = runner
         self._budget = make_prefill_budget(plan)
-        self._pipeline = StepPipeline(runner, self._budget.observe, clock)
+        self._offload = offload or NoOffload(kv)
+        self._pipeline = StepPipeline(runner, self._offload.watch(self._budget.observe), clock)
         self._kv = kv
         self._admission = Admission(plan, kv, kv_reserve)
         self._waiting = WaitingQueue()
@@ -73,20 +76,22 @@ class Qwen3Scheduler:
         ledger.abort(request_id)
 
     def has_work(self) -> bool:
-        """Whether any request waits or runs, or a step is under way."""
-        return bool(self._waiting or self._running or self._pipeline)
+        """Whether any request waits or runs, or a step or a copy of pages is under way."""
+        return bool(self._waiting or self._running or self._pipeline or self._offload.busy)
 
     def step(self, ledger: Ledger) -> None:
         """Launch a step, then take over the results of the one before it.
 
         What they fill is published at the next step: its hashing would hold back their tokens.
         """
-        self._kv.commit(self._running)
+        self._offload.commit(self._running)
         plan = self._plan()
         if plan.rows:
             for row in plan.rows:
                 self._admission.announce(row.sequence, ledger)
             self._pipeline.launch(plan)
+        elif not self._pipeline:
+            self._offload.rest()
         for done in self._pipeline.complete(num_kept=1 if plan.rows else 0):
             for row, result in done.rows:
                 if deliver(row.sequence, result, ledger) is not None:
@@ -99,33 +104,29 @@ class Qwen3Scheduler:
         """Drop cached pages that no live request uses."""
         self._kv.reset_prefix_cache()
 
+    def drop_offloaded(self) -> None:
+        """Drop pages in host memory."""
+        self._offload.drop()
+
     def metrics(self) -> EngineMetrics:
         """Gauges of now and counters since start."""
-        pool = self._kv.pool
-        return EngineMetrics(
-            num_running=len(self._running),
-            num_waiting=len(self._waiting),
-            kv_total_pages=pool.num_total,
-            kv_used_pages=pool.num_used,
-            kv_cached_pages=pool.num_cached,
-            prefix_query_tokens=self._admission.prefix_query_tokens,
-            prefix_hit_tokens=self._admission.prefix_hit_tokens,
-            num_preemptions=self._num_preemptions,
-            num_evicted_pages=pool.num_evicted,
-        )
+        parts = (self._running, self._waiting, self._kv, self._admission, self._offload)
+        return take_metrics(*parts, num_preemptions=self._num_preemptions)
 
     def close(self) -> None:
-        """Release the model and its memory."""
+        """Release the model and its memory, once no page is being copied."""
+        self._offload.close()
         self._kv.close()
         self._runner.close()
 
     def _plan(self) -> StepPlan:
         """Every decoding row, with pages for its token; then chunks of prompts."""
         num_preemptions = self._num_preemptions
-        rows = decode_rows(self._running, self._kv, self._preempt)
+        rows = decode_rows(self._running, self._kv, self._preempt, self._offload.reclaim)
         prefilling = [sequence for sequence in self._running if sequence.prefills]
         if self._num_preemptions == num_preemptions:
-            prefilling += self._admission.start_all(self._waiting, self._running, self._slots)
+            started = self._admission.start_all(self._waiting, self._running, self._slots)
+            prefilling += self._offload.begin(started)
             prefilling.sort(key=lambda sequence: sequence.rank)
         chunks = plan_chunks(prefilling, self._budget.tokens(prefilling, rows), self._kv)
         return StepPlan(rows + chunks, num_decode=len(rows))
@@ -138,8 +139,7 @@ class Qwen3Scheduler:
 
     def _leave(self, sequence: Sequence) -> None:
         self._running.remove(sequence)
-        self._kv.commit((sequence,))
-        self._kv.release(sequence)
+        self._offload.release(sequence)
         self._slots.give_back(sequence.slot)
         self._runner.forget(sequence.request_id)
         sequence.slot = -1
