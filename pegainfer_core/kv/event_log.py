@@ -43,7 +43,13 @@ KvEvent: TypeAlias = StoredBlocks | RemovedBlocks | ClearedBlocks
 
 
 class KvEventCarrier(Protocol):
-    """Takes events off the engine thread; must not block it."""
+    """Takes events off the engine thread; must not block it.
+
+    Attributes:
+        num_dropped: Batches that were not delivered.
+    """
+
+    num_dropped: int
 
     def carry(self, events: list[KvEvent]) -> None:
         """Take a step's events, in order."""
@@ -65,6 +71,11 @@ class KvEventLog:
         self._carrier = carrier
         self._events: list[KvEvent] = [ClearedBlocks()]  # Whatever was known of this engine.
         self.flush()
+
+    @property
+    def num_dropped(self) -> int:
+        """Steps whose events were not delivered."""
+        return self._carrier.num_dropped
 
     def stored(self, chain: BlockChain, first: int, stop: int) -> None:
         """Note that a chain's blocks [first, stop) were published."""

@@ -99,6 +99,11 @@ class KvManager:
         """Slots of the snapshot groups, in the order of their specs; read their counts only."""
         return self._snapshots.pools if self._snapshots is not None else ()
 
+    @property
+    def num_dropped_event_batches(self) -> int:
+        """Steps whose events were not delivered."""
+        return self._events.num_dropped if self._events is not None else 0
+
     def pages_for(self, num_tokens: int) -> int:
         """Pages that hold so many tokens."""
         return -(-num_tokens // self.page_tokens)

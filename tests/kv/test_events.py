@@ -36,6 +36,7 @@ class Carrier:
 
     batches: list[list[KvEvent]] = field(default_factory=list)
     closed: bool = False
+    num_dropped: int = 0
 
     def carry(self, events: list[KvEvent]) -> None:
         self.batches.append(events)
@@ -212,6 +213,12 @@ def test_a_stuck_sink_costs_events_and_never_a_step() -> None:
     feed.close()
     # 1 failed, 4 to 8 found the queue full: their numbers are missing.
     assert (sink.seqs, feed.num_dropped, sink.closed) == ([0, 2, 3], 6, True)
+
+
+def test_lost_events_are_counted() -> None:
+    carrier = Carrier(num_dropped=3)
+    assert manager(carrier).num_dropped_event_batches == 3
+    assert KvManager(20, B).num_dropped_event_batches == 0
 
 
 def test_lines_of_json(tmp_path: pytest.TempPathFactory) -> None:

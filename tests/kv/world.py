@@ -101,6 +101,7 @@ class World:
 
     def __init__(self, num_pages: int, hasher: int, snapshots: bool) -> None:
         self.router = Router()
+        self.num_dropped = 0
         specs = (SnapshotSpec(3, EVERY), SnapshotSpec(4, EVERY)) if snapshots else ()
         self.kv = KvManager(
             num_pages + 1,
