@@ -13,6 +13,7 @@ import time
 from collections import Counter
 from typing import TYPE_CHECKING
 
+from tests.kv.invariants import check
 from tests.kv.world import World
 
 if TYPE_CHECKING:
@@ -48,7 +49,7 @@ def actions(world: World, rng: random.Random) -> dict[str, tuple[int, Callable[[
 def live(seed: int, num_steps: int, counts: Counter[str]) -> None:
     """One world from beginning to end."""
     rng = random.Random(seed)
-    world = World(rng.randrange(7, 40), rng.randrange(12), rng.random() < 0.5)
+    world = World(rng.randrange(7, 40), rng.randrange(12), rng.random() < 0.5, rng.randrange(4))
     choices = actions(world, rng)
     names = list(choices)
     weights = [weight for weight, _ in choices.values()]
@@ -56,7 +57,7 @@ def live(seed: int, num_steps: int, counts: Counter[str]) -> None:
         [name] = rng.choices(names, weights)
         choices[name][1]()
         counts[name] += 1
-        world.check()
+        check(world)
         # A crowd only makes a step slower.
         if len(world.waiting) > 12:
             world.abort(0)

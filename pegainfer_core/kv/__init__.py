@@ -11,8 +11,9 @@ from pegainfer_core.kv.event_log import (
     StoredBlocks,
 )
 from pegainfer_core.kv.hashing import BlockHasher, HashFunction, PrefixIdentity, pack_tokens
-from pegainfer_core.kv.manager import KvManager, PagedSequence
+from pegainfer_core.kv.manager import KvManager
 from pegainfer_core.kv.opening import make_hasher, open_kv
+from pegainfer_core.kv.paged_sequence import PagedSequence
 from pegainfer_core.kv.pool import PADDING_PAGE, PageError, PageKeeper, PagePool
 from pegainfer_core.kv.prefix_cache import PrefixCache
 from pegainfer_core.kv.snapshots import SnapshotPool, SnapshotSpec

@@ -5,10 +5,11 @@ Decides nothing about who runs: it says whether something fits, and keeps every 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from pegainfer_core.kv.chain import BlockChain
 from pegainfer_core.kv.hashing import BlockHasher, PrefixIdentity
+from pegainfer_core.kv.paged_sequence import PagedSequence
 from pegainfer_core.kv.pool import PageError, PagePool
 from pegainfer_core.kv.prefix_cache import PrefixCache
 from pegainfer_core.kv.snapshot_groups import SnapshotGroups
@@ -19,17 +20,6 @@ if TYPE_CHECKING:
 
     from pegainfer_core.kv.event_log import KvEventLog
     from pegainfer_core.kv.snapshots import SnapshotPool, SnapshotSpec
-
-
-class PagedSequence(Protocol):
-    """What the manager reads and writes of a sequence (`pegainfer_core.engine.Sequence`)."""
-
-    token_ids: list[int]
-    num_computed: int
-    num_completed: int
-    page_ids: list[int]
-    num_reserved_pages: int
-    chain: BlockChain | None
 
 
 _SequenceT = TypeVar("_SequenceT", bound=PagedSequence)

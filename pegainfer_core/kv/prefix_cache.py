@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from pegainfer_core.kv.chain import Block
 from pegainfer_core.kv.pool import PADDING_PAGE
-from pegainfer_core.kv.trails import STRIDE_BLOCKS, Trails, num_alive
+from pegainfer_core.kv.trails import Trails, num_alive
 
 if TYPE_CHECKING:
     from pegainfer_core.kv.chain import BlockChain
@@ -56,13 +56,13 @@ class PrefixCache:
         blocks = chain.blocks
         del blocks[max_blocks:]
         del blocks[num_alive(blocks) :]
-        parent, index = chain.tip, len(blocks)
+        parent, index, stride = chain.tip, len(blocks), self._trails.stride_blocks
         while index < max_blocks:
             if index == len(chain.hashes):
                 if blocks and self._trails.follow(chain, token_ids, max_blocks):
                     parent, index = blocks[-1], len(blocks)
                     continue
-                goal = index + STRIDE_BLOCKS - index % STRIDE_BLOCKS
+                goal = index + stride - index % stride
                 chain.extend(token_ids, min(goal, max_blocks))
             block = self._by_hash.get(chain.hashes[index])
             if block is None or not block.holds(parent, chain.token_bytes[index]):

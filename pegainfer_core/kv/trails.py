@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 _PAGE_ID = attrgetter("page_id")
 
 STRIDE_BLOCKS = 64
-"""Blocks between the places where a trail can be joined; shorter ways are not worth it."""
+"""What is shorter than this is not worth it."""
 
 
 class _Trail:
@@ -35,13 +35,17 @@ class _Trail:
 
 
 class Trails:
-    """The most recent ways, each found from every `STRIDE_BLOCKS`th of its blocks.
+    """The most recent ways, each found from every `stride_blocks`th of its blocks.
 
     Args:
         max_blocks: Blocks of all ways together; each takes about 100 bytes beside the tree's own.
+
+    Attributes:
+        stride_blocks: Blocks between the places where a way can be joined.
     """
 
     def __init__(self, max_blocks: int) -> None:
+        self.stride_blocks = STRIDE_BLOCKS
         self._max_blocks = max_blocks
         self._num_blocks = 0
         self._from: dict[Block, _Trail] = {}
@@ -50,10 +54,10 @@ class Trails:
     def record(self, chain: BlockChain) -> None:
         """Remember the published blocks of a sequence that lets go of its pages."""
         num_blocks = len(chain.blocks)
-        if not STRIDE_BLOCKS < num_blocks <= self._max_blocks:
+        if not self.stride_blocks < num_blocks <= self._max_blocks:
             return
         trail = _Trail(chain)
-        for block in _joints(trail):
+        for block in self._joints(trail):
             self._from[block] = trail
         self._trails[trail] = None
         self._num_blocks += num_blocks
@@ -109,16 +113,15 @@ class Trails:
     def _drop(self, trail: _Trail) -> None:
         del self._trails[trail]
         self._num_blocks -= len(trail.blocks)
-        for block in _joints(trail):
+        for block in self._joints(trail):
             if self._from.get(block) is trail:
                 del self._from[block]
+
+    def _joints(self, trail: _Trail) -> list[Block]:
+        return trail.blocks[self.stride_blocks - 1 :: self.stride_blocks]
 
 
 def num_alive(blocks: list[Block]) -> int:
     """Leading blocks that still have a page."""
     page_ids = list(map(_PAGE_ID, blocks))
     return page_ids.index(PADDING_PAGE) if PADDING_PAGE in page_ids else len(page_ids)
-
-
-def _joints(trail: _Trail) -> list[Block]:
-    return trail.blocks[STRIDE_BLOCKS - 1 :: STRIDE_BLOCKS]

@@ -14,6 +14,7 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
+from tests.kv.invariants import check
 from tests.kv.world import World
 
 NUM_RUNS = 280
@@ -28,9 +29,11 @@ class KvMachine(RuleBasedStateMachine):
     num_steps: ClassVar[int] = 0
     num_hit_tokens: ClassVar[int] = 0
 
-    @initialize(num_pages=st.integers(7, 20), hasher=pick, snapshots=st.booleans())
-    def start(self, num_pages: int, hasher: int, snapshots: bool) -> None:
-        self.world = World(num_pages, hasher, snapshots)
+    @initialize(
+        num_pages=st.integers(7, 20), hasher=pick, snapshots=st.booleans(), stride=st.integers(0, 3)
+    )
+    def start(self, num_pages: int, hasher: int, snapshots: bool, stride: int) -> None:
+        self.world = World(num_pages, hasher, snapshots, stride)
 
     @rule(stem=st.integers(0, 60), length=pick, identity=pick, use_cache=st.integers(0, 5))
     def arrive(self, stem: int, length: int, identity: int, use_cache: int) -> None:
@@ -85,7 +88,7 @@ class KvMachine(RuleBasedStateMachine):
     @invariant()
     def all_is_well(self) -> None:
         KvMachine.num_steps += 1
-        self.world.check()
+        check(self.world)
 
     def teardown(self) -> None:
         if hasattr(self, "world"):

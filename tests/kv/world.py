@@ -7,14 +7,12 @@ numbers, so that hypothesis and a plain random source can both make them.
 
 from __future__ import annotations
 
-from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import xxhash
 
 from pegainfer_core.kv import (
-    PADDING_PAGE,
     BlockChain,
     BlockHasher,
     CborBlockHasher,
@@ -23,6 +21,7 @@ from pegainfer_core.kv import (
     KvManager,
     SnapshotSpec,
 )
+from tests.kv.invariants import check, check_cells
 from tests.kv.router import Router
 
 if TYPE_CHECKING:
@@ -97,9 +96,10 @@ class World:
         num_pages: Usable pages.
         hasher: Which of `HASHERS`.
         snapshots: Whether there are two groups of snapshots beside the pages.
+        stride: Blocks between the joints of trails; 0 leaves it, and trails go unused.
     """
 
-    def __init__(self, num_pages: int, hasher: int, snapshots: bool) -> None:
+    def __init__(self, num_pages: int, hasher: int, snapshots: bool, stride: int) -> None:
         self.router = Router()
         self.num_dropped = 0
         specs = (SnapshotSpec(3, EVERY), SnapshotSpec(4, EVERY)) if snapshots else ()
@@ -110,7 +110,10 @@ class World:
             snapshots=specs,
             events=(log := KvEventLog(self)),
         )
-        self._log = log
+        self.log = log
+        if stride:
+            assert self.kv._cache is not None
+            self.kv._cache._trails.stride_blocks = stride
         self.pages = [[STALE] * B for _ in range(num_pages + 1)]
         self.slots = [[STALE] * spec.num_slots for spec in specs]
         self.waiting: list[Seq] = []
@@ -171,7 +174,7 @@ class World:
         self.num_hit_tokens += seq.num_computed
         self.waiting.remove(seq)
         self.running.append(seq)
-        self.check_cells(seq)
+        check_cells(self, seq)
         self._restore_state(seq)
 
     def launch(self, pick: int, num_tokens: int) -> None:
@@ -187,7 +190,7 @@ class World:
         if stop == start or not self._grow(seq, stop):
             return
         self.kv.restored(seq)
-        self.check_cells(seq)
+        check_cells(self, seq)
         assert not self.slots or seq.state == seq.state_after(start)
         for index, cell in enumerate(seq.content(stop)[start:], start):
             self.pages[seq.page_ids[index // B]][index % B] = cell
@@ -208,7 +211,7 @@ class World:
             return
         seq.num_completed += flight.num_tokens
         self.kv.commit([seq])
-        self.check_cells(seq)
+        check_cells(self, seq)
         if seq.num_completed < len(seq.token_ids):
             return
         if len(seq.token_ids) < MAX_TOKENS - 1 and token % 4:
@@ -299,7 +302,7 @@ class World:
         for seq in list(self.running):
             self._leave(seq)
         self.flights.clear()
-        self.check()
+        check(self)
         pool = self.kv.pool
         assert pool.num_used == 0 and self.kv.num_available == pool.num_total
         self.kv.reset_prefix_cache()
@@ -331,57 +334,3 @@ class World:
         for group, slot in enumerate(sources):
             seq.state = self.slots[group][slot]
             assert seq.state == seq.state_after(seq.num_computed), "another prefix's state"
-
-    # What must be true.
-
-    def check_cells(self, seq: Seq) -> None:
-        """What a sequence will read is what it would have computed."""
-        for index, cell in enumerate(seq.content(seq.num_computed)):
-            assert self.pages[seq.page_ids[index // B]][index % B] == cell, "foreign content"
-
-    def check(self) -> None:
-        """Counts, owners, promises and the index are as they must be."""
-        self._check_owners()
-        promised = sum(max(s.num_reserved_pages - len(s.page_ids), 0) for s in self.running)
-        assert self.kv.num_available == self.kv.pool.num_available - promised >= 0
-        self._check_index()
-        self._check_snapshots()
-
-    def _check_owners(self) -> None:
-        pool = self.kv.pool
-        assert pool.num_free + pool.num_used + pool.num_cached == pool.num_total
-        users = Counter(page for seq in self.running for page in seq.page_ids)
-        for copy in self.copies:
-            users.update(copy.page_ids)
-        assert PADDING_PAGE not in users and self.pages[PADDING_PAGE] == [STALE] * B
-        for page in range(1, pool.num_total + 1):
-            assert pool.num_users(page) == users[page], f"page {page}"
-        assert pool.num_used == len(users)
-        assert self.kv._cache is not None
-        owners = Counter(page for seq in self.running for page in seq.page_ids)
-        for page, count in owners.items():
-            assert count == 1 or self.kv._cache._by_page[page] is not None, "shared unpublished"
-
-    def _check_index(self) -> None:
-        cache = self.kv._cache
-        assert cache is not None
-        copies = 0
-        for key, block in cache._by_hash.items():
-            assert block.block_hash == key and block.page_ids
-            copies += len(block.page_ids)
-            for page in block.page_ids:
-                assert cache._by_page[page] is block
-                assert self.kv.pool.num_users(page) or self.kv.pool.is_cached(page)
-            cells = {tuple(self.pages[page]) for page in block.page_ids}
-            assert len(cells) == 1, "copies differ"
-        assert copies == sum(block is not None for block in cache._by_page)
-        if not self._log._events:
-            known = {key: block.token_bytes for key, block in cache._by_hash.items()}
-            assert self.router.tokens == known, "a router is misled"
-
-    def _check_snapshots(self) -> None:
-        for group, pool in enumerate(self.kv.snapshot_pools):
-            assert pool.num_free + pool.num_taken + pool.num_held == pool.num_total
-            for block, slot in pool._slots.items():
-                cell = self.pages[block.page_ids[0]][B - 1]
-                assert self.slots[group][slot] == hash(("state", cell)), "another block's state"
