@@ -149,6 +149,7 @@ class GuardedTier:
     ) -> TierCall[list[bool]]:
         attempt = Attempt(what, list(keys), list(records), self._cancel)
         with self._lock:
+            ahead_bytes = self._bytes_under_way(attempt)
             skipped = bool(keys) and not self._admits(attempt)
             if skipped:
                 self._books.skip()
@@ -159,10 +160,17 @@ class GuardedTier:
         if skipped or not keys:
             self._finish(attempt, [False] * len(keys))
             return attempt.call
-        limit_s = self._policy.deadline_s(attempt.num_bytes) if deadline_s is None else deadline_s
+        limit_s = deadline_s
+        if limit_s is None:
+            limit_s = self._policy.deadline_s(ahead_bytes + attempt.num_bytes)
         attempt.deadline = self._deadlines.watch(limit_s, lambda: self._expire(attempt))
         self._lane.post(lambda: self._begin(attempt))
         return attempt.call
+
+    def _bytes_under_way(self, attempt: Attempt) -> int:
+        """What a call may have to wait for: those of its direction that are not done."""
+        under_way = (a for a in self._open_attempts if a.is_read == attempt.is_read)
+        return sum(other.num_bytes for other in under_way)
 
     def _admits(self, attempt: Attempt) -> bool:
         return not self._closed and self._books.admits(attempt, holding=bool(self._held))

@@ -77,7 +77,7 @@ class Attempt:
         argument = self.records if self.is_proof else self.keys
         inner: object = getattr(tier, self.what)(argument)
         if not isinstance(inner, Future):
-            raise TypeError(f"{self.what} returned a {type(inner).__name__}, no Future")
+            raise TypeError(f"it returned a {type(inner).__name__}, no Future")
         return cast("Future[object]", inner)
 
     def decide(self) -> bool:

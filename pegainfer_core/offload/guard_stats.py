@@ -13,8 +13,8 @@ class GuardPolicy(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         call_deadline_s: Longest time for a call, besides what its bytes take.
-        min_bytes_per_s: The slowest rate that is tolerated: a call of so many bytes has a second
-            more.
+        min_bytes_per_s: The slowest rate that is tolerated: a call has a second more for so many
+            bytes of its own and of the calls before it that are not done.
         max_failures: Failures in a row that open the breaker. Each damaged record counts as one.
         cool_down_s: How long it then stays open, doubled after each failed probe.
         max_cool_down_s: The longest it stays open.
