@@ -28,6 +28,7 @@ class Admission:
     all that the request may ever use, and preemption never happens.
 
     Attributes:
+        max_num_seqs: Most requests that run at once.
         prefix_query_tokens: Prompt tokens looked up in the prefix cache so far.
         prefix_hit_tokens: Those of them that were found there; what KV offload restored is not.
     """
@@ -43,6 +44,7 @@ class Admission:
         self._kv = kv
         self._reserve = reserve
         self._headroom_tokens = headroom_tokens
+        self.max_num_seqs = plan.max_num_seqs
         self.prefix_query_tokens = 0
         self.prefix_hit_tokens = 0
 

@@ -25,9 +25,15 @@ def take_metrics(
 ) -> EngineMetrics:
     """Gauges of now and counters since start; the driver adds those of ended requests."""
     pool = kv.pool
+    snapshots = kv.snapshot_pools
+    num_waiting = len(waiting)
+    # Who waits while a slot is free waits for pages.
+    num_waiting_slots = num_waiting if len(running) >= admission.max_num_seqs else 0
     return EngineMetrics(
         num_running=len(running),
-        num_waiting=len(waiting),
+        num_waiting=num_waiting,
+        num_waiting_slots=num_waiting_slots,
+        num_waiting_kv=num_waiting - num_waiting_slots,
         kv_total_pages=pool.num_total,
         kv_used_pages=pool.num_used,
         kv_cached_pages=pool.num_cached,
@@ -35,5 +41,10 @@ def take_metrics(
         prefix_hit_tokens=admission.prefix_hit_tokens,
         num_preemptions=num_preemptions,
         num_evicted_pages=pool.num_evicted,
+        kv_total_snapshots=sum(group.num_total for group in snapshots),
+        kv_held_snapshots=sum(group.num_held for group in snapshots),
+        num_evicted_snapshots=sum(group.num_evicted for group in snapshots),
+        num_skipped_snapshots=sum(group.num_skipped for group in snapshots),
+        num_dropped_event_batches=kv.num_dropped_event_batches,
         kv_offload=offload.metrics(),
     )
