@@ -64,9 +64,7 @@ def _write_kv(out: Exposition, info: EngineInfo, metrics: EngineMetrics) -> None
 def _write_snapshots(out: Exposition, metrics: EngineMetrics) -> None:
     out.gauge("kv_snapshot_slots", "Slots for snapshots of state.", metrics.kv_total_snapshots)
     out.gauge("kv_snapshots", "Snapshots that can be used again.", metrics.kv_held_snapshots)
-    out.counter(
-        "kv_snapshot_evictions_total", "Snapshots dropped.", metrics.num_evicted_snapshots
-    )
+    out.counter("kv_snapshot_evictions_total", "Snapshots dropped.", metrics.num_evicted_snapshots)
     out.counter(
         "kv_snapshots_skipped_total", "Snapshots without a slot.", metrics.num_skipped_snapshots
     )
