@@ -46,20 +46,26 @@ class IdlePages:
             yield page_id
             page_id = self._next[page_id]
 
-    def add(self, page_id: int) -> None:
-        """Put a page that is not in the queue at its end."""
-        newest = self._previous[_ENDS]
-        self._next[newest] = self._previous[_ENDS] = page_id
-        self._previous[page_id], self._next[page_id] = newest, _ENDS
-        self.size += 1
-
-    def remove(self, page_id: int) -> None:
-        """Take a page that is in the queue out of it."""
+    def extend(self, page_ids: list[int]) -> None:
+        """Put pages that are not in the queue at its end, in their order."""
         following, previous = self._next, self._previous
-        before, after = previous[page_id], following[page_id]
-        following[before], previous[after] = after, before
-        following[page_id] = _ABSENT
-        self.size -= 1
+        newest = previous[_ENDS]
+        for page_id in page_ids:
+            following[newest] = page_id
+            previous[page_id] = newest
+            newest = page_id
+        following[newest] = _ENDS
+        previous[_ENDS] = newest
+        self.size += len(page_ids)
+
+    def remove(self, page_ids: list[int]) -> None:
+        """Take pages that are in the queue out of it."""
+        following, previous = self._next, self._previous
+        for page_id in page_ids:
+            before, after = previous[page_id], following[page_id]
+            following[before], previous[after] = after, before
+            following[page_id] = _ABSENT
+        self.size -= len(page_ids)
 
     def pop(self) -> int:
         """Take out the oldest of at least one page."""

@@ -23,8 +23,8 @@ class PageError(RuntimeError):
 class PageKeeper(Protocol):
     """Remembers what pages hold, so that idle ones can be used again."""
 
-    def keeps(self, page_id: int) -> bool:
-        """Say whether a page whose last user let go is worth keeping."""
+    def sort_out(self, page_ids: list[int]) -> tuple[list[int], list[int]]:
+        """Say which of the pages whose last user let go to keep, in order, and which to free."""
         ...
 
     def forget(self, page_id: int) -> None:
@@ -126,13 +126,16 @@ class PagePool:
             PageError: A page is free; what it held is gone.
         """
         all_users, cached = self._num_users, self._cached
+        idle = []
         for page_id in page_ids:
             num_users = all_users[page_id]
             if num_users == 0:
                 if page_id not in cached:
+                    cached.remove(idle)
                     raise PageError(f"page {page_id} is free and cannot be shared")
-                cached.remove(page_id)
+                idle.append(page_id)
             all_users[page_id] = num_users + 1
+        cached.remove(idle)
 
     def release(self, page_ids: Iterable[int]) -> None:
         """Take a user off each page; pages left idle become cached or free.
@@ -140,20 +143,22 @@ class PagePool:
         Raises:
             PageError: A page has no user.
         """
-        all_users = self._num_users
+        all_users, idle = self._num_users, []
         for page_id in page_ids:
             num_users = all_users[page_id] - 1
             if num_users < 0:
+                self._retire(idle)
                 raise PageError(f"page {page_id} was released but has no user")
             all_users[page_id] = num_users
             if num_users == 0:
-                self._retire(page_id)
+                idle.append(page_id)
+        self._retire(idle)
 
     def discard(self, page_ids: Iterable[int]) -> None:
         """Free those of the pages that are cached."""
         for page_id in page_ids:
             if page_id in self._cached:
-                self._cached.remove(page_id)
+                self._cached.remove([page_id])
                 self._free_kept(page_id)
 
     def discard_all(self) -> None:
@@ -161,11 +166,13 @@ class PagePool:
         while self._cached:
             self._evict()
 
-    def _retire(self, page_id: int) -> None:
-        if self._keeper is not None and self._keeper.keeps(page_id):
-            self._cached.add(page_id)
-        else:
-            self._free.append(page_id)
+    def _retire(self, page_ids: list[int]) -> None:
+        if self._keeper is None:
+            self._free += page_ids
+            return
+        kept, needless = self._keeper.sort_out(page_ids)
+        self._cached.extend(kept)
+        self._free += needless
 
     def _evict(self) -> None:
         self._free_kept(self._cached.pop())

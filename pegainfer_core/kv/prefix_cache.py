@@ -123,15 +123,19 @@ class PrefixCache:
         """Note the way of a sequence that lets go of its pages, for its next turn."""
         self._trails.record(chain)
 
-    def keeps(self, page_id: int) -> bool:
-        """Keep a page that is the last to hold a published block."""
-        block = self._by_page[page_id]
-        if block is None:
-            return False
-        if not block.twins:
-            return True
-        self.forget(page_id)
-        return False
+    def sort_out(self, page_ids: list[int]) -> tuple[list[int], list[int]]:
+        """Keep those that are the last to hold a published block."""
+        by_page, kept, needless = self._by_page, [], []
+        for page_id in page_ids:
+            block = by_page[page_id]
+            if block is None:
+                needless.append(page_id)
+            elif block.twins:
+                self.forget(page_id)
+                needless.append(page_id)
+            else:
+                kept.append(page_id)
+        return kept, needless
 
     def forget(self, page_id: int) -> None:
         """Strike a copy; without copies its block cannot be matched any more."""

@@ -14,8 +14,9 @@ class Keeper:
         self.kept = kept
         self.forgotten: list[int] = []
 
-    def keeps(self, page_id: int) -> bool:
-        return page_id in self.kept
+    def sort_out(self, page_ids: list[int]) -> tuple[list[int], list[int]]:
+        kept = [page_id for page_id in page_ids if page_id in self.kept]
+        return kept, [page_id for page_id in page_ids if page_id not in self.kept]
 
     def forget(self, page_id: int) -> None:
         self.kept.remove(page_id)
