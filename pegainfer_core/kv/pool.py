@@ -126,7 +126,7 @@ class PagePool:
             PageError: A page is free; what it held is gone.
         """
         all_users, cached = self._num_users, self._cached
-        idle = []
+        idle: list[int] = []
         for page_id in page_ids:
             num_users = all_users[page_id]
             if num_users == 0:
@@ -143,7 +143,8 @@ class PagePool:
         Raises:
             PageError: A page has no user.
         """
-        all_users, idle = self._num_users, []
+        all_users = self._num_users
+        idle: list[int] = []
         for page_id in page_ids:
             num_users = all_users[page_id] - 1
             if num_users < 0:
