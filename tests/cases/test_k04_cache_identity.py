@@ -1,7 +1,7 @@
 """K04: cached blocks are shared between equal things only.
 
 Seen elsewhere: two salts, or a prompt and another with the same text or the same hash, are served
-from one another's blocks. Adapters and the host tier are owed by later issues (pending.toml).
+from one another's blocks. The host tier has tests of its own; adapters are owed (pending.toml).
 """
 
 from __future__ import annotations

@@ -62,10 +62,13 @@ class PagedMover:
         return None
 
     def save(self, page_ids: Sequence[int], addresses: Sequence[int]) -> SteppedCopy:
+        before = [list(self._model.pages[page_id]) for page_id in page_ids]
+
         def move() -> None:
-            for page_id, address in zip(page_ids, addresses, strict=True):
+            for page_id, address, expected in zip(page_ids, addresses, before, strict=True):
                 cells = self._model.pages[page_id]
                 assert None not in cells, "a page was saved before it was full"
+                assert cells == expected, "a page was written while it was saved"
                 raw = self._format.pack(*cells)  # type: ignore[arg-type]
                 _memory(address, len(raw))[:] = raw
                 self.num_saved += 1
@@ -81,6 +84,7 @@ class PagedMover:
 
         def move() -> None:
             for address, page_id in zip(addresses, page_ids, strict=True):
+                assert self._model.pages[page_id] == spoiled, "a page was written while loaded"
                 raw = bytes(_memory(address, self.page_bytes))
                 self._model.pages[page_id] = list(self._format.unpack(raw))
                 self.num_loaded += 1
