@@ -12,6 +12,7 @@ file is indexed by one read of a thousandth of it. Decides nothing about which r
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import struct
 from typing import TYPE_CHECKING, Final, NamedTuple
@@ -118,7 +119,7 @@ class DiskSegment:
         fresh = path.with_suffix(".tmp")
         fd = os.open(fresh, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
         try:
-            os.posix_fallocate(fd, 0, shape.file_bytes)
+            _allocate(fd, shape.file_bytes)
             os.pwrite(fd, shape.superblock(), 0)
         except BaseException:
             with contextlib.suppress(OSError):
@@ -182,6 +183,16 @@ class DiskSegment:
         if fields is None or fields[:4] != expected:
             return None
         return SlotHeader(number, fields[5], fields[4])
+
+
+def _allocate(fd: int, num_bytes: int) -> None:
+    """Take the space now, so that a full disk shows here and writes change no file size."""
+    try:
+        os.posix_fallocate(fd, 0, num_bytes)
+    except OSError as error:
+        if error.errno not in (errno.EOPNOTSUPP, errno.EINVAL):
+            raise
+        os.ftruncate(fd, num_bytes)  # The file system cannot; a hole is a file too.
 
 
 def read_shape(path: Path) -> SegmentShape | None:

@@ -120,7 +120,7 @@ class DiskStore:
                 found = segment.read(_number(piece.first), piece.buffers)
                 if not found:
                     self._lose(group, piece)
-        except OSError as error:
+        except Exception as error:  # Whatever it is, the call must end.
             transfer.fail(error)
         with self._lock:
             for item in piece.placed:
@@ -156,8 +156,8 @@ class DiskStore:
         group = self._groups[piece.group]
         try:
             self._write(group, piece)
-        except OSError as error:
-            if error.errno not in _NO_ROOM:
+        except Exception as error:  # Whatever it is, the call must end.
+            if not isinstance(error, OSError) or error.errno not in _NO_ROOM:
                 piece.placed[0].transfer.fail(error)
             self.abandon(piece)
             return

@@ -18,7 +18,7 @@ class Transfer:
         self.future: Future[list[bool]] = Future()
         self._found = [False] * count
         self._num_left = count
-        self._error: OSError | None = None
+        self._error: Exception | None = None
         self._begun: bool | None = None
         self._lock = threading.Lock()
 
@@ -41,6 +41,6 @@ class Transfer:
             else:
                 self.future.set_exception(self._error)
 
-    def fail(self, error: OSError) -> None:
+    def fail(self, error: Exception) -> None:
         """The call will end with an exception, once all its records are done."""
         self._error = error

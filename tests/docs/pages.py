@@ -10,6 +10,10 @@ from typing import NamedTuple
 ROOT = Path(__file__).resolve().parents[2]
 PLUGIN_DOCS = ROOT / "docs" / "plugins"
 ECHO = ROOT / "docs" / "examples" / "pegainfer_echo"
+SHELF = ROOT / "docs" / "examples" / "pegainfer_shelf"
+
+SHOWN = {PLUGIN_DOCS / "tutorial.md": ECHO, PLUGIN_DOCS / "tiers.md": SHELF}
+"""Pages, and the example each shows file for file."""
 
 _FENCE = re.compile(r"^```(\w*)[^\n]*\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _FILE = re.compile(r"^`([^`\n]+)`:\n\n```\w+\n(.*?)^```$", re.MULTILINE | re.DOTALL)

@@ -12,12 +12,15 @@ import msgspec
 import pytest
 
 from pegainfer_core.contract import CONTRACT_VERSION
+from pegainfer_core.kv import KvTier
+from pegainfer_core.offload import GuardPolicy
 from pegainfer_core.plugin import HOOK_API, DummyWeights, ModelFamily, hookspecs
 from pegainfer_core.plugin.api import PROJECT
 from pegainfer_core.plugin.hook_book import HookBook
+from pegainfer_core.testing import KvTierConformance
 from pegainfer_core.testing.conformance import FOREIGN_CONFIGS, Requirements
 from pegainfer_core.testing.conformance.subject import Subject
-from tests.docs.pages import ECHO, PLUGIN_DOCS, ROOT, Block, blocks, files, headings
+from tests.docs.pages import ECHO, PLUGIN_DOCS, ROOT, SHOWN, Block, blocks, files, headings
 from tests.docs.surface import PACKAGES, public_names, rendered
 
 HOOKS = PLUGIN_DOCS / "hooks.md"
@@ -99,6 +102,19 @@ def test_the_conformance_page_names_every_attribute() -> None:
     assert f"refuses {len(FOREIGN_CONFIGS) // 10 * 10} foreign configs" in text
 
 
+def test_the_page_on_tiers_names_every_attribute_and_limit() -> None:
+    text = (PLUGIN_DOCS / "tiers.md").read_text(encoding="utf-8")
+    for name in [*inspect.get_annotations(KvTierConformance), "open_tier(place)"]:
+        assert f"| `{name}` |" in text
+    for name in ("contains", "save", "load", "drop", "stats", "close"):
+        assert callable(getattr(KvTier, name)) and f"`{name}`" in text
+    policy = GuardPolicy()
+    words = f"has {policy.call_deadline_s:g} s, and a second more per {policy.min_bytes_per_s:.0e}"
+    assert words.replace("1e+08", "100 MB") in text
+    assert f"cut the tier off for {policy.cool_down_s:g} s" in text
+    assert (policy.max_failures, policy.max_cool_down_s) == (3, 300.0)
+
+
 def test_the_conformance_page_shows_a_class_that_works(tmp_path: Path) -> None:
     (block,) = blocks(PLUGIN_DOCS / "conformance.md", "python")
     namespace: dict[str, object] = {}
@@ -111,14 +127,15 @@ def test_the_conformance_page_shows_a_class_that_works(tmp_path: Path) -> None:
     assert config == subject.claims[0]
 
 
-def test_the_tutorial_shows_the_example_file_for_file() -> None:
-    shown = files(PLUGIN_DOCS / "tutorial.md")
+@pytest.mark.parametrize("page", SHOWN, ids=lambda page: page.name)
+def test_a_page_shows_its_example_file_for_file(page: Path) -> None:
+    shown, example = files(page), SHOWN[page]
     for name, text in shown.items():
-        assert (ECHO / name).read_text(encoding="utf-8") == text, f"{name} is {HOW_TO_REFRESH}"
+        assert (example / name).read_text(encoding="utf-8") == text, f"{name} is {HOW_TO_REFRESH}"
     there = {
-        str(path.relative_to(ECHO))
+        str(path.relative_to(example))
         for pattern in ("*.toml", "src/**/*.py", "tests/*.py")
-        for path in ECHO.glob(pattern)
+        for path in example.glob(pattern)
     }
     assert there - {"tests/test_echo.py"} == set(shown)
 

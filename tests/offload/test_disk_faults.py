@@ -201,6 +201,21 @@ def test_room_for_others_is_left(tmp_path: Path, caplog: pytest.LogCaptureFixtur
     tier.close()
 
 
+def test_a_file_system_that_cannot_allocate_has_files_with_holes(
+    tier: DiskTier, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "posix_fallocate", failing(errno.EOPNOTSUPP))
+    assert save(tier, range(9)) == [True] * 9 and load(tier, range(9)) == list(range(9))
+
+
+def test_a_buffer_that_cannot_be_filled_fails_the_call(tier: DiskTier) -> None:
+    save(tier, [0])
+    (record,) = blank([0])
+    with pytest.raises(Exception, match=r"read-?write|read-?only|writable"):
+        tier.load([record._replace(buffer=record.buffer.toreadonly())]).result(WAIT_S)
+    assert load(tier, [0]) == [0]
+
+
 def failing(code: int) -> Callable[..., None]:
     def write(*arguments: object) -> None:
         raise OSError(code, os.strerror(code))
