@@ -41,7 +41,7 @@ def actions(world: World, rng: random.Random) -> dict[str, tuple[int, Callable[[
         "abort": (2, lambda: world.abort(number())),
         "save": (4, lambda: world.save(number(), number(), 1 + number() % 4)),
         "restore": (4, lambda: world.restore(number(), 1 + number() % 4)),
-        "land": (6, lambda: world.land(number(), number() > 8)),
+        "land": (6, lambda: world.land(number(), max(number() - 7, 0))),
         "reset": (1, lambda: world.reset() if number() == 0 else None),
     }
 
@@ -63,7 +63,7 @@ def live(seed: int, num_steps: int, counts: Counter[str]) -> None:
             world.abort(0)
     counts["hit tokens"] += world.num_hit_tokens
     counts["evicted pages"] += world.kv.pool.num_evicted
-    counts["evicted snapshots"] += sum(pool.num_evicted for pool in world.kv.snapshot_pools)
+    counts["evicted snapshots"] += sum(pool.num_evicted for pool in world.kv.snapshots.pools)
     world.end()
 
 

@@ -25,7 +25,7 @@ def take_metrics(
 ) -> EngineMetrics:
     """Gauges of now and counters since start; the driver adds those of ended requests."""
     pool = kv.pool
-    snapshots = kv.snapshot_pools
+    snapshots = kv.snapshots.pools
     num_waiting = len(waiting)
     # Who waits while a slot is free waits for pages.
     num_waiting_slots = num_waiting if len(running) >= admission.max_num_seqs else 0

@@ -16,6 +16,7 @@ from pegainfer_core.kv.opening import make_hasher, open_kv
 from pegainfer_core.kv.paged_sequence import PagedSequence
 from pegainfer_core.kv.pool import PADDING_PAGE, PageError, PageKeeper, PagePool
 from pegainfer_core.kv.prefix_cache import PrefixCache
+from pegainfer_core.kv.snapshot_groups import SnapshotGroups
 from pegainfer_core.kv.snapshots import SnapshotPool, SnapshotSpec
 from pegainfer_core.kv.tier import KvTier, PageKey, TierPlace, TierRecord, TierStats
 
@@ -40,6 +41,7 @@ __all__ = [
     "PrefixCache",
     "PrefixIdentity",
     "RemovedBlocks",
+    "SnapshotGroups",
     "SnapshotPool",
     "SnapshotSpec",
     "StoredBlocks",

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence as ReadOnlySequence
 
     from pegainfer_core.kv.event_log import KvEventLog
-    from pegainfer_core.kv.snapshots import SnapshotPool, SnapshotSpec
+    from pegainfer_core.kv.snapshots import SnapshotSpec
 
 
 _SequenceT = TypeVar("_SequenceT", bound=PagedSequence)
@@ -32,11 +32,12 @@ class KvManager:
     the free and cached pages beyond all promises. A sequence within its reservation always grows.
 
     State that cannot be cut into pages is kept in snapshot groups: `admit` then takes over a
-    prefix only as far as every group has a snapshot, whose slots `snapshots_to_restore` names.
+    prefix only as far as every group has a snapshot, whose slots `snapshots.sources` names.
 
     Attributes:
         page_tokens: Tokens in one page.
         pool: The pages; read its counts, leave the rest to the manager.
+        snapshots: The snapshot groups; without any it does nothing.
     """
 
     def __init__(
@@ -65,9 +66,8 @@ class KvManager:
             ValueError: A snapshot group's borders are not at page borders.
         """
         self.page_tokens = page_tokens
-        use_groups = prefix_cache and len(snapshots) > 0
-        self._snapshots = SnapshotGroups(snapshots, page_tokens) if use_groups else None
-        self._cache = PrefixCache(num_pages, self._snapshots, events) if prefix_cache else None
+        self.snapshots = SnapshotGroups(snapshots if prefix_cache else (), page_tokens)
+        self._cache = PrefixCache(num_pages, self.snapshots, events) if prefix_cache else None
         self.pool = PagePool(num_pages, self._cache)
         self._model_identity = model_identity
         self._hasher = hasher or BlockHasher()
@@ -83,11 +83,6 @@ class KvManager:
     def caches_prefixes(self) -> bool:
         """Whether pages may be found again by their content."""
         return self._cache is not None
-
-    @property
-    def snapshot_pools(self) -> tuple[SnapshotPool, ...]:
-        """Slots of the snapshot groups, in the order of their specs; read their counts only."""
-        return self._snapshots.pools if self._snapshots is not None else ()
 
     @property
     def num_dropped_event_batches(self) -> int:
@@ -144,8 +139,8 @@ class KvManager:
         sequence.num_computed = sequence.num_completed = len(page_ids) * self.page_tokens
         sequence.num_reserved_pages = self.pages_for(reserve_tokens)
         self._num_promised += self._promised(sequence)
-        if self._snapshots is not None and sequence.chain is not None:
-            self._snapshots.begin(sequence.chain)
+        if sequence.chain is not None:
+            self.snapshots.begin(sequence.chain)
         return True
 
     def grow(self, sequence: PagedSequence, num_tokens: int) -> bool:
@@ -185,13 +180,13 @@ class KvManager:
             for sequence in sequences
             if (chain := sequence.chain) is not None and sequence.num_completed >= chain.due_tokens
         ]
-        groups, size = self._snapshots, self.page_tokens
+        groups, size = self.snapshots, self.page_tokens
         for sequence, chain in due:
             num_full = sequence.num_completed // size
             older = cache.publish(chain, sequence.token_ids, sequence.page_ids, num_full)
             if older:
                 self.pool.discard(older)
-            if groups is not None:
+            if groups:
                 groups.settle(chain, num_full)
         if self._events is not None:
             self._events.flush()
@@ -216,8 +211,7 @@ class KvManager:
         sequence.num_reserved_pages = 0
         chain = sequence.chain
         if chain is not None and self._cache is not None:
-            if self._snapshots is not None:
-                self._snapshots.leave(chain)
+            self.snapshots.leave(chain)
             self._cache.remember(chain)
         self.pool.release(reversed(sequence.page_ids))
         sequence.page_ids.clear()
@@ -236,62 +230,6 @@ class KvManager:
         if self._events is not None:
             self._events.close()
 
-    def snapshot_border(self, start: int, stop: int) -> int:
-        """The last border of snapshots in (start, stop], 0 when there is none.
-
-        A prompt's chunk that is to end in a snapshot has to end there.
-
-        Args:
-            start: Tokens that are computed already.
-            stop: Tokens that may be computed after the step.
-        """
-        if self._snapshots is None:
-            return 0
-        distance = self._snapshots.every_blocks * self.page_tokens
-        border = stop // distance * distance
-        return border if border > start else 0
-
-    def take_snapshot(self, sequence: PagedSequence, num_tokens: int) -> tuple[int, ...]:
-        """Slots, by group, to copy a sequence's state to behind its first `num_tokens` tokens.
-
-        Call it when the step that computes them is planned. `commit` makes the snapshot known once
-        the step has completed; `release` before that gives the slots back.
-
-        Args:
-            sequence: Holds pages.
-            num_tokens: At a border (a multiple of the groups' `every_tokens`).
-
-        Returns:
-            Nothing when it cannot or need not be kept.
-
-        Raises:
-            PageError: That is no border.
-        """
-        groups, chain = self._snapshots, sequence.chain
-        if groups is None or chain is None:
-            return ()
-        num_blocks, rest = divmod(num_tokens, self.page_tokens)
-        if rest or num_blocks % groups.every_blocks or not num_blocks:
-            raise PageError(f"{num_tokens} tokens do not end at a border of snapshots")
-        if chain.closed:
-            return ()
-        return groups.take(chain, num_blocks)
-
-    def snapshots_to_restore(self, sequence: PagedSequence) -> tuple[int, ...]:
-        """Slots, by group, that hold the state behind an admitted sequence's prefix.
-
-        They stay as they are until `restored`; empty when the sequence starts from nothing.
-        """
-        chain = sequence.chain
-        if self._snapshots is None or chain is None:
-            return ()
-        return self._snapshots.sources(chain)
-
-    def restored(self, sequence: PagedSequence) -> None:
-        """Say that a sequence's state was copied, or the copy can no longer be overtaken."""
-        if self._snapshots is not None and sequence.chain is not None:
-            self._snapshots.restored(sequence.chain)
-
     def _match(self, sequence: PagedSequence, use_cache: bool) -> list[int]:
         if sequence.page_ids:
             raise PageError("a sequence that holds pages was admitted again")
@@ -300,8 +238,8 @@ class KvManager:
             return []
         num_needless = len(sequence.token_ids) - 1 if use_cache else 0
         self._cache.match(chain, sequence.token_ids, num_needless // self.page_tokens)
-        if self._snapshots is not None:
-            del chain.blocks[self._snapshots.usable(chain.blocks) :]
+        if self.snapshots:
+            del chain.blocks[self.snapshots.usable(chain.blocks) :]
             chain.settle()
         return [block.page_id for block in chain.blocks]
 

@@ -33,7 +33,7 @@ class PrefixCache:
     def __init__(
         self,
         num_pages: int,
-        snapshots: SnapshotGroups | None = None,
+        snapshots: SnapshotGroups,
         events: KvEventLog | None = None,
     ) -> None:
         self._by_hash: dict[bytes, Block] = {}
@@ -155,7 +155,6 @@ class PrefixCache:
     def _drop(self, block: Block) -> None:
         del self._by_hash[block.block_hash]
         self._trails.forget(block)
-        if self._snapshots is not None:
-            self._snapshots.forget(block)
+        self._snapshots.forget(block)
         if self._events is not None:
             self._events.removed(block)

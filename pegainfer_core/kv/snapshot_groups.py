@@ -8,12 +8,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
+from pegainfer_core.kv.pool import PageError
 from pegainfer_core.kv.snapshots import SnapshotPool
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Collection, Iterable
 
     from pegainfer_core.kv.chain import Block, BlockChain
+    from pegainfer_core.kv.paged_sequence import PagedSequence
     from pegainfer_core.kv.snapshots import SnapshotSpec
 
 
@@ -30,30 +32,100 @@ class _Taken(NamedTuple):
 class SnapshotGroups:
     """Pools of the groups, and the slots that live sequences read from or write to.
 
+    A scheduler asks for the `border` at which a chunk has to end, `take`s slots when it plans that
+    step, copies `sources` into a started sequence's state, and says `restored`. The rest is the
+    manager's: it makes a snapshot known once its step has completed, and gives up what a sequence
+    holds when that lets go of its pages.
+
     Attributes:
-        pools: One for each group, in the order of their specs.
-        every_blocks: Distance of borders, the same for all groups.
+        pools: One for each group, in the order of their specs; read their counts only.
+        every_blocks: Distance of borders, the same for all groups; 0 without groups.
     """
 
-    def __init__(self, specs: Sequence[SnapshotSpec], page_tokens: int) -> None:
+    def __init__(self, specs: Collection[SnapshotSpec], page_tokens: int) -> None:
         """Start with every slot free.
 
         Args:
-            specs: Of at least one group.
+            specs: Of the groups; there may be none.
             page_tokens: Tokens in one block.
 
         Raises:
             ValueError: The borders of a group are not at block borders, or not those of the others.
         """
         distances = {spec.every_tokens for spec in specs}
-        if len(distances) != 1:
+        if len(distances) > 1:
             raise ValueError(f"snapshot groups need one common distance, not {sorted(distances)}")
-        self.every_blocks, rest = divmod(distances.pop(), page_tokens)
-        if rest or self.every_blocks < 1:
+        every_tokens = distances.pop() if distances else 0
+        if every_tokens % page_tokens or (specs and every_tokens < 1):
             raise ValueError(f"every_tokens must be a multiple of the page's {page_tokens} tokens")
+        self.every_blocks = every_tokens // page_tokens
         self.pools = tuple(SnapshotPool(spec.num_slots) for spec in specs)
+        self._page_tokens = page_tokens
         self._restores: dict[BlockChain, _Restore] = {}
         self._taken: dict[BlockChain, list[_Taken]] = {}
+
+    def __bool__(self) -> bool:
+        """Whether there is any group."""
+        return bool(self.pools)
+
+    def border(self, start: int, stop: int) -> int:
+        """The last border in (start, stop], 0 when there is none.
+
+        A prompt's chunk that is to end in a snapshot has to end there.
+
+        Args:
+            start: Tokens that are computed already.
+            stop: Tokens that may be computed after the step.
+        """
+        distance = self.every_blocks * self._page_tokens
+        border = stop // distance * distance if distance else 0
+        return border if border > start else 0
+
+    def take(self, sequence: PagedSequence, num_tokens: int) -> tuple[int, ...]:
+        """Slots, by group, to copy a sequence's state to behind its first `num_tokens` tokens.
+
+        Call it when the step that computes them is planned.
+
+        Args:
+            sequence: Holds pages.
+            num_tokens: At a border.
+
+        Returns:
+            Nothing when it cannot be kept: no room, or nobody could find it.
+
+        Raises:
+            PageError: That is no border.
+        """
+        chain = sequence.chain
+        if chain is None or not self.pools:
+            return ()
+        num_blocks, rest = divmod(num_tokens, self._page_tokens)
+        if rest or num_blocks % self.every_blocks or not num_blocks:
+            raise PageError(f"{num_tokens} tokens do not end at a border of snapshots")
+        if chain.closed:
+            return ()
+        slots: list[int] = []
+        for pool in self.pools:
+            slot = pool.take()
+            if slot is None:
+                self._give_back(slots)
+                return ()
+            slots.append(slot)
+        self._taken.setdefault(chain, []).append(_Taken(num_blocks, tuple(slots)))
+        return tuple(slots)
+
+    def sources(self, sequence: PagedSequence) -> tuple[int, ...]:
+        """Slots, by group, that hold the state behind an admitted sequence's prefix.
+
+        They stay as they are until `restored`; empty when the sequence starts from nothing.
+        """
+        restore = self._restores.get(sequence.chain) if sequence.chain is not None else None
+        return restore.slots if restore is not None else ()
+
+    def restored(self, sequence: PagedSequence) -> None:
+        """Say that a sequence's state was copied, or that nothing can overtake the copy."""
+        if sequence.chain is not None:
+            self._unpin(sequence.chain)
 
     def usable(self, blocks: list[Block]) -> int:
         """How many leading blocks end in a snapshot of every group; 0 for none."""
@@ -65,34 +137,10 @@ class SnapshotGroups:
 
     def begin(self, chain: BlockChain) -> None:
         """Pin what a sequence starts from: the snapshots behind its matched blocks."""
-        if chain.blocks:
+        if chain.blocks and self.pools:
             block = chain.blocks[-1]
             slots = tuple(pool.pin(block) for pool in self.pools)
             self._restores[chain] = _Restore(block, slots)
-
-    def sources(self, chain: BlockChain) -> tuple[int, ...]:
-        """Slots by group to copy a sequence's state from; empty when it starts from nothing."""
-        restore = self._restores.get(chain)
-        return restore.slots if restore is not None else ()
-
-    def restored(self, chain: BlockChain) -> None:
-        """Let go of the slots that a sequence started from."""
-        restore = self._restores.pop(chain, None)
-        if restore is not None:
-            for pool in self.pools:
-                pool.unpin(restore.block)
-
-    def take(self, chain: BlockChain, num_blocks: int) -> tuple[int, ...]:
-        """Slots by group for the state behind a sequence's first blocks; empty without room."""
-        slots: list[int] = []
-        for pool in self.pools:
-            slot = pool.take()
-            if slot is None:
-                self._give_back(slots)
-                return ()
-            slots.append(slot)
-        self._taken.setdefault(chain, []).append(_Taken(num_blocks, tuple(slots)))
-        return tuple(slots)
 
     def settle(self, chain: BlockChain, num_completed_blocks: int) -> None:
         """Attach what completed steps have written to the blocks that were published for it."""
@@ -112,7 +160,7 @@ class SnapshotGroups:
 
     def leave(self, chain: BlockChain) -> None:
         """Take everything from a sequence that lets go of its pages."""
-        self.restored(chain)
+        self._unpin(chain)
         for taken in self._taken.pop(chain, ()):
             self._give_back(taken.slots)
 
@@ -121,6 +169,12 @@ class SnapshotGroups:
         for pool in self.pools:
             pool.forget(block)
 
-    def _give_back(self, slots: Sequence[int]) -> None:
+    def _unpin(self, chain: BlockChain) -> None:
+        restore = self._restores.pop(chain, None)
+        if restore is not None:
+            for pool in self.pools:
+                pool.unpin(restore.block)
+
+    def _give_back(self, slots: Iterable[int]) -> None:
         for pool, slot in zip(self.pools, slots, strict=False):
             pool.give_back(slot)

@@ -61,7 +61,7 @@ def _check_index(world: World) -> None:
 
 
 def _check_snapshots(world: World) -> None:
-    for group, pool in enumerate(world.kv.snapshot_pools):
+    for group, pool in enumerate(world.kv.snapshots.pools):
         assert pool.num_free + pool.num_taken + pool.num_held == pool.num_total
         for block, slot in pool._slots.items():
             cell = world.pages[block.page_ids[0]][-1]

@@ -76,9 +76,9 @@ class KvMachine(RuleBasedStateMachine):
     def restore(self, pick: int, count: int) -> None:
         self.world.restore(pick, count)
 
-    @rule(pick=pick, fails=st.booleans())
-    def land(self, pick: int, fails: bool) -> None:
-        self.world.land(pick, fails)
+    @rule(pick=pick, num_failed=st.integers(0, 4))
+    def land(self, pick: int, num_failed: int) -> None:
+        self.world.land(pick, num_failed)
 
     @rule(chance=pick)
     def reset(self, chance: int) -> None:

@@ -32,12 +32,12 @@ def counts(pool: SnapshotPool) -> tuple[int, int, int, int]:
 def run(kv: KvManager, seq: Seq, num_tokens: int) -> list[tuple[int, ...]]:
     """Compute up to so many tokens, ending a step at every border; returns the slots written."""
     written = []
-    kv.restored(seq)
+    kv.snapshots.restored(seq)
     while seq.num_computed < num_tokens:
         border = seq.num_computed // EVERY * EVERY + EVERY
         stop = min(border, num_tokens)
         if stop == border:
-            written.append(kv.take_snapshot(seq, stop))
+            written.append(kv.snapshots.take(seq, stop))
         compute(kv, seq, stop)
     return written
 
@@ -50,11 +50,11 @@ def test_a_hit_ends_where_every_group_has_a_snapshot() -> None:
     kv.release(first)
     second = admit(kv, [*PROMPT, 1])
     assert (second.num_computed, len(second.page_ids)) == (4 * B, 4)
-    assert kv.snapshots_to_restore(second) == written[-1]
-    assert [counts(pool) for pool in kv.snapshot_pools] == [(2, 0, 2, 1), (1, 0, 2, 1)]
-    kv.restored(second)
-    assert kv.snapshots_to_restore(second) == ()
-    assert [pool.num_pinned for pool in kv.snapshot_pools] == [0, 0]
+    assert kv.snapshots.sources(second) == written[-1]
+    assert [counts(pool) for pool in kv.snapshots.pools] == [(2, 0, 2, 1), (1, 0, 2, 1)]
+    kv.snapshots.restored(second)
+    assert kv.snapshots.sources(second) == ()
+    assert [pool.num_pinned for pool in kv.snapshots.pools] == [0, 0]
     compute(kv, second)
     kv.release(second)
     assert kv.pool.num_cached == 6  # what was computed twice is kept once
@@ -66,7 +66,7 @@ def test_nothing_is_taken_over_without_a_snapshot() -> None:
     compute(kv, first)
     kv.release(first)
     second = admit(kv, PROMPT)
-    assert (second.num_computed, kv.snapshots_to_restore(second)) == (0, ())
+    assert (second.num_computed, kv.snapshots.sources(second)) == (0, ())
 
 
 def test_the_smallest_group_decides_and_gives_up_its_oldest() -> None:
@@ -76,14 +76,14 @@ def test_the_smallest_group_decides_and_gives_up_its_oldest() -> None:
         seq = admit(kv, prompt)
         run(kv, seq, len(prompt))
         kv.release(seq)
-    assert [pool.num_evicted for pool in kv.snapshot_pools] == [0, 1]
+    assert [pool.num_evicted for pool in kv.snapshots.pools] == [0, 1]
     hits = []
     for prompt in prompts:
         seq = admit(kv, prompt)
         hits.append(seq.num_computed)
         kv.release(seq)  # before it was restored: unpinned all the same
     assert hits == [0, EVERY, EVERY, EVERY]
-    assert [pool.num_pinned for pool in kv.snapshot_pools] == [0, 0]
+    assert [pool.num_pinned for pool in kv.snapshots.pools] == [0, 0]
 
 
 def test_a_use_makes_a_snapshot_young_again() -> None:
@@ -101,13 +101,13 @@ def test_a_use_makes_a_snapshot_young_again() -> None:
 def test_without_room_nothing_is_taken_in_any_group() -> None:
     kv = manager()
     seqs = [admit(kv, [start, *PROMPT]) for start in range(4)]
-    slots = [kv.take_snapshot(seq, EVERY) for seq in seqs]
+    slots = [kv.snapshots.take(seq, EVERY) for seq in seqs]
     assert slots[3] == () and all(len(taken) == 2 for taken in slots[:3])
-    assert [counts(pool)[:2] for pool in kv.snapshot_pools] == [(1, 3), (0, 3)]
-    assert kv.snapshot_pools[1].num_skipped == 1
+    assert [counts(pool)[:2] for pool in kv.snapshots.pools] == [(1, 3), (0, 3)]
+    assert kv.snapshots.pools[1].num_skipped == 1
     for seq in seqs:
         kv.release(seq)
-    assert [counts(pool) for pool in kv.snapshot_pools] == [(4, 0, 0, 0), (3, 0, 0, 0)]
+    assert [counts(pool) for pool in kv.snapshots.pools] == [(4, 0, 0, 0), (3, 0, 0, 0)]
 
 
 def test_a_pinned_snapshot_is_never_written_over() -> None:
@@ -116,9 +116,9 @@ def test_a_pinned_snapshot_is_never_written_over() -> None:
     [taken] = run(kv, first, EVERY)
     kv.release(first)
     reader = admit(kv, PROMPT)
-    assert kv.snapshots_to_restore(reader) == taken
+    assert kv.snapshots.sources(reader) == taken
     others = [admit(kv, [start, *PROMPT]) for start in range(3)]
-    written = [kv.take_snapshot(seq, EVERY) for seq in others]
+    written = [kv.snapshots.take(seq, EVERY) for seq in others]
     assert written[2] == ()
     assert all(taken[1] != slots[1] for slots in written[:2])
 
@@ -127,7 +127,7 @@ def test_a_snapshot_is_known_only_when_its_step_has_completed() -> None:
     kv = manager()
     seq = admit(kv, PROMPT)
     kv.grow(seq, EVERY)
-    assert kv.take_snapshot(seq, EVERY)
+    assert kv.snapshots.take(seq, EVERY)
     seq.num_computed = EVERY  # launched, not completed
     kv.commit([seq])
     assert admit(kv, PROMPT).num_computed == 0
@@ -141,7 +141,7 @@ def test_equal_sequences_side_by_side_leave_one_snapshot() -> None:
     twins = [admit(kv, PROMPT) for _ in range(2)]
     for twin in twins:
         run(kv, twin, EVERY)
-    assert [pool.num_held for pool in kv.snapshot_pools] == [1, 1]
+    assert [pool.num_held for pool in kv.snapshots.pools] == [1, 1]
 
 
 def test_a_snapshot_goes_with_its_block() -> None:
@@ -149,46 +149,46 @@ def test_a_snapshot_goes_with_its_block() -> None:
     seq = admit(kv, PROMPT[: 4 * B])
     run(kv, seq, 4 * B)
     kv.release(seq)
-    assert [pool.num_held for pool in kv.snapshot_pools] == [2, 2]
+    assert [pool.num_held for pool in kv.snapshots.pools] == [2, 2]
     other = admit(kv, list(range(4 * B)))
     compute(kv, other)  # takes two free pages and the last two blocks
-    assert [pool.num_held for pool in kv.snapshot_pools] == [1, 1]
+    assert [pool.num_held for pool in kv.snapshots.pools] == [1, 1]
     kv.release(other)
     kv.reset_prefix_cache()
-    assert [counts(pool) for pool in kv.snapshot_pools] == [(4, 0, 0, 0), (3, 0, 0, 0)]
+    assert [counts(pool) for pool in kv.snapshots.pools] == [(4, 0, 0, 0), (3, 0, 0, 0)]
 
 
 def test_a_block_nobody_can_find_gets_no_snapshot() -> None:
     kv = manager(hasher=BlockHasher(lambda data: b"same"))
     first = admit(kv, PROMPT)
     run(kv, first, EVERY)  # its second block has the first one's hash
-    assert [pool.num_held for pool in kv.snapshot_pools] == [0, 0]
-    assert [pool.num_free for pool in kv.snapshot_pools] == [4, 3]
-    assert kv.take_snapshot(first, 2 * EVERY) == ()
+    assert [pool.num_held for pool in kv.snapshots.pools] == [0, 0]
+    assert [pool.num_free for pool in kv.snapshots.pools] == [4, 3]
+    assert kv.snapshots.take(first, 2 * EVERY) == ()
 
 
 def test_borders() -> None:
     kv = manager()
-    assert [kv.snapshot_border(0, stop) for stop in (1, EVERY - 1, EVERY, 3 * EVERY + 1)] == [
+    assert [kv.snapshots.border(0, stop) for stop in (1, EVERY - 1, EVERY, 3 * EVERY + 1)] == [
         0,
         0,
         EVERY,
         3 * EVERY,
     ]
-    assert kv.snapshot_border(EVERY, 2 * EVERY - 1) == 0
+    assert kv.snapshots.border(EVERY, 2 * EVERY - 1) == 0
     seq = admit(kv, PROMPT)
     for num_tokens in (0, B, EVERY + 1):
         with pytest.raises(PageError, match="border"):
-            kv.take_snapshot(seq, num_tokens)
+            kv.snapshots.take(seq, num_tokens)
 
 
 def test_without_groups_or_cache_there_is_nothing_to_do() -> None:
     for kv in (KvManager(20, B), KvManager(20, B, prefix_cache=False, snapshots=SPECS)):
         seq = admit(kv, PROMPT)
-        assert kv.snapshot_pools == ()
-        assert kv.snapshot_border(0, EVERY) == 0
-        assert kv.take_snapshot(seq, EVERY) == kv.snapshots_to_restore(seq) == ()
-        kv.restored(seq)
+        assert kv.snapshots.pools == ()
+        assert kv.snapshots.border(0, EVERY) == 0
+        assert kv.snapshots.take(seq, EVERY) == kv.snapshots.sources(seq) == ()
+        kv.snapshots.restored(seq)
 
 
 @pytest.mark.parametrize(

@@ -185,18 +185,18 @@ class World:
         seq = ready[pick % len(ready)]
         start = seq.num_computed
         stop = min(start + num_tokens, len(seq.token_ids))
-        border = self.kv.snapshot_border(start, stop)
+        border = self.kv.snapshots.border(start, stop)
         stop = border or stop
         if stop == start or not self._grow(seq, stop):
             return
-        self.kv.restored(seq)
+        self.kv.snapshots.restored(seq)
         check_cells(self, seq)
         assert not self.slots or seq.state == seq.state_after(start)
         for index, cell in enumerate(seq.content(stop)[start:], start):
             self.pages[seq.page_ids[index // B]][index % B] = cell
         seq.state = seq.state_after(stop)
         if border:
-            for group, slot in enumerate(self.kv.take_snapshot(seq, border)):
+            for group, slot in enumerate(self.kv.snapshots.take(seq, border)):
                 self.slots[group][slot] = seq.state
         seq.num_computed = stop
         self.flights.append(Flight(seq, seq.stint, stop - start))
@@ -276,29 +276,27 @@ class World:
         seq.restoring = True
         self.copies.append(Copy(page_ids, content, seq, seq.stint, first))
 
-    def land(self, pick: int, fails: bool) -> None:
-        """A copy ends, well or badly."""
+    def land(self, pick: int, num_failed: int) -> None:
+        """A copy ends; of a restore, the last pages may not have arrived."""
         if not self.copies:
             return
         copy = self.copies.pop(pick % len(self.copies))
-        seq = copy.seq
+        seq, size = copy.seq, len(copy.page_ids)
         if seq is None:
             assert [self.pages[page] for page in copy.page_ids] == copy.content, "written over"
         else:
-            for page, cells in zip(copy.page_ids, copy.content, strict=True):
-                self.pages[page] = [STALE] * B if fails else list(cells)
+            num_landed = size - num_failed % (size + 1)
+            for index, page in enumerate(copy.page_ids):
+                landed = index < num_landed
+                self.pages[page] = list(copy.content[index]) if landed else [STALE] * B
             if seq in self.running and seq.stint == copy.stint:
-                seq.restoring = False
-                if not fails:
-                    seq.num_computed = (copy.start + len(copy.page_ids)) * B
-                    seq.num_completed = seq.num_computed
-                    self.kv.commit([seq])
+                self._take_over(seq, (copy.start + num_landed) * B)
         self.kv.pool.release(copy.page_ids)
 
     def end(self) -> None:
         """Everyone goes, every copy lands: nothing may be left in use."""
         while self.copies:
-            self.land(0, False)
+            self.land(0, 0)
         for seq in list(self.running):
             self._leave(seq)
         self.flights.clear()
@@ -307,7 +305,7 @@ class World:
         assert pool.num_used == 0 and self.kv.num_available == pool.num_total
         self.kv.reset_prefix_cache()
         assert pool.num_free == pool.num_total
-        for snapshots in self.kv.snapshot_pools:
+        for snapshots in self.kv.snapshots.pools:
             assert snapshots.num_free == snapshots.num_total
         assert not self.router.tokens
 
@@ -320,6 +318,13 @@ class World:
         seq.stint += 1
         seq.restoring = False
 
+    def _take_over(self, seq: Seq, num_tokens: int) -> None:
+        seq.restoring = False
+        self.kv.shrink(seq, num_tokens)
+        if num_tokens > seq.num_computed:
+            seq.num_computed = seq.num_completed = num_tokens
+            self.kv.commit([seq])
+
     def _grow(self, seq: Seq, num_tokens: int) -> bool:
         within = num_tokens <= seq.num_reserved_pages * B
         grown = self.kv.grow(seq, num_tokens)
@@ -327,7 +332,7 @@ class World:
         return grown
 
     def _restore_state(self, seq: Seq) -> None:
-        sources = self.kv.snapshots_to_restore(seq)
+        sources = self.kv.snapshots.sources(seq)
         if self.slots:
             assert bool(sources) == bool(seq.num_computed)
         seq.state = 0

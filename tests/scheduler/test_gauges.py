@@ -99,8 +99,8 @@ def test_snapshots_of_all_groups_together() -> None:
         )
         seq = admission.accept(request)
         assert isinstance(seq, Sequence) and admission.start(seq)
-        assert kv.grow(seq, PAGE_TOKENS) and kv.take_snapshot(seq, PAGE_TOKENS)
-        assert not kv.take_snapshot(seq, PAGE_TOKENS)
+        assert kv.grow(seq, PAGE_TOKENS) and kv.snapshots.take(seq, PAGE_TOKENS)
+        assert not kv.snapshots.take(seq, PAGE_TOKENS)
         seq.num_computed = seq.num_completed = PAGE_TOKENS
         kv.commit([seq])
         kv.release(seq)
