@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import ctypes
 import struct
+import time
 from collections import deque
 from collections.abc import Callable, Sequence
+from queue import Empty
 
 from pegainfer_core.backend import Fence, HostSlab
 from pegainfer_core.backend.host_slab import map_slab
@@ -116,8 +119,6 @@ class PagedMover:
 
 
 def _memory(address: int, num_bytes: int) -> memoryview:
-    import ctypes
-
     return memoryview((ctypes.c_char * num_bytes).from_address(address)).cast("B")
 
 
@@ -135,8 +136,6 @@ class _Inbox:
         return not self._news
 
     def get(self, timeout: float | None = None) -> News:
-        from queue import Empty
-
         if not self._news:
             self._pump()
         if not self._news:
@@ -177,7 +176,7 @@ class SteppedThread(OffloadThread):
     def _pump(self) -> None:
         self.turn()
         if not (self._paged.land_one("save") or self._paged.land_one("load")):
-            self.turn()
+            time.sleep(0.001)  # for the threads of guards, which are real
         self.turn()
 
     def _patience_s(self) -> float | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 
 from pegainfer_core.engine.offloader import Offloader
@@ -10,6 +11,8 @@ from tests.offload.stepped import PagedMover, SteppedThread
 from tests.scheduler.harness import PAGE_TOKENS, Answer, Harness
 
 IDENTITY = "m"
+TIER_S = 10.0
+"""Guards of tiers have threads of their own."""
 
 
 class OffloadHarness(Harness):
@@ -60,6 +63,10 @@ class OffloadHarness(Harness):
     def expect_baseline(self) -> None:
         """Nothing is pinned, lent, or held once all is done."""
         assert not self.offload.busy
+        deadline_s = time.monotonic() + TIER_S
+        while self.pool.num_pinned and self.thread.tiers and time.monotonic() < deadline_s:
+            time.sleep(0.001)
+            self.thread.turn()
         assert self.pool.num_pinned == 0
         assert not any(tier.num_lent for tier in self.thread.tiers)
 
