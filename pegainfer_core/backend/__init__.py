@@ -1,8 +1,8 @@
 """The seam between model code and the machine it runs on.
 
 Model code is written once against `Ops`, on `Tensor`s, in a `Workspace`, for the rows of a `Batch`.
-`DType` and `KvLayout` are light; the other names import NumPy when first used, because plans are
-made in processes that must not pay for it.
+`DType`, `KvLayout` and `StateLayout` are light; the other names import NumPy when first used,
+because plans are made in processes that must not pay for it.
 """
 
 from importlib import import_module
@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from pegainfer_core.backend.choice import BackendName, choose_backend
 from pegainfer_core.backend.dtype import DType
 from pegainfer_core.backend.kv_layout import KvLayout
+from pegainfer_core.backend.state_layout import StateLayout
 
 if TYPE_CHECKING:
     from pegainfer_core.backend.base import Backend
@@ -23,7 +24,10 @@ if TYPE_CHECKING:
     from pegainfer_core.backend.ops import Ops
     from pegainfer_core.backend.page_mover import CopyTicket, Fence, HostSlab, PageMover
     from pegainfer_core.backend.page_tables import PageTables
+    from pegainfer_core.backend.recurrent import DeltaShape, DeltaWeights
+    from pegainfer_core.backend.recurrent_ops import RecurrentOps
     from pegainfer_core.backend.rope import RopeTable, rope_tables
+    from pegainfer_core.backend.state_pool import StatePool
     from pegainfer_core.backend.tensor import Tensor
     from pegainfer_core.backend.workspace import Workspace, WorkspaceError
 
@@ -35,6 +39,8 @@ __all__ = [
     "Batch",
     "CopyTicket",
     "DType",
+    "DeltaShape",
+    "DeltaWeights",
     "Fence",
     "HostSlab",
     "KvLayout",
@@ -44,7 +50,10 @@ __all__ = [
     "Ops",
     "PageMover",
     "PageTables",
+    "RecurrentOps",
     "RopeTable",
+    "StateLayout",
+    "StatePool",
     "StepMetadata",
     "Tensor",
     "Workspace",
@@ -60,6 +69,8 @@ _MODULES = {
     "Backend": "base",
     "Batch": "batch",
     "CopyTicket": "page_mover",
+    "DeltaShape": "recurrent",
+    "DeltaWeights": "recurrent",
     "Fence": "page_mover",
     "HostSlab": "page_mover",
     "KvPool": "kv_pool",
@@ -68,7 +79,9 @@ _MODULES = {
     "Ops": "ops",
     "PageMover": "page_mover",
     "PageTables": "page_tables",
+    "RecurrentOps": "recurrent_ops",
     "RopeTable": "rope",
+    "StatePool": "state_pool",
     "StepMetadata": "metadata",
     "Tensor": "tensor",
     "Workspace": "workspace",

@@ -23,6 +23,9 @@ if TYPE_CHECKING:
     from pegainfer_core.backend.metadata import StepMetadata
     from pegainfer_core.backend.ops import Ops
     from pegainfer_core.backend.page_mover import PageMover
+    from pegainfer_core.backend.recurrent_ops import RecurrentOps
+    from pegainfer_core.backend.state_layout import StateLayout
+    from pegainfer_core.backend.state_pool import StatePool
     from pegainfer_core.backend.tensor import Tensor
     from pegainfer_core.sampling import ChoiceDevice
     from pegainfer_core.weights import FloatType, ParameterLoader, RopeConfig
@@ -154,6 +157,39 @@ class Backend(ABC):
     @abstractmethod
     def clear_pages(self, kv: KvPool) -> None:
         """Fill every page with zeros."""
+
+    def recurrent_ops(self) -> RecurrentOps:
+        """What hybrid models call beside `ops`; a new object each time.
+
+        Raises:
+            ConfigError: The backend has none.
+        """
+        raise ConfigError(self._no_recurrent_layers())
+
+    def state_pool(self, layout: StateLayout, num_slots: int) -> StatePool:
+        """`num_slots` slots of recurrent state; what they hold at first is of no use.
+
+        Args:
+            layout: Of a slot.
+            num_slots: Slots 0 to `num_slots` - 1, beside one for padding rows if that is needed.
+
+        Raises:
+            ConfigError: There is no room for them, or the backend has no recurrent layers.
+        """
+        raise ConfigError(self._no_recurrent_layers())
+
+    def copy_states(self, states: StatePool, sources: list[int], targets: list[int]) -> None:
+        """Copy whole slots, after all steps given before and before those given later.
+
+        Args:
+            states: The slots.
+            sources: Slots to read.
+            targets: Parallel to them; no target is a source.
+        """
+        raise ConfigError(self._no_recurrent_layers())
+
+    def _no_recurrent_layers(self) -> str:
+        return f"the {self.name} backend has no recurrent layers; use --backend numpy"
 
     def raise_if_lost(self) -> None:
         """Ask, after a step failed, whether others can still run.

@@ -30,6 +30,7 @@ class StepMetadata:
         max_rows: Most rows in one step.
         max_pages: Most page-table entries of all rows together (shared pages count once a row).
         page_tokens: Tokens in one KV page.
+        max_saves: Most copies of recurrent states in one step.
 
     Attributes:
         packed: int32, all sections.
@@ -38,6 +39,7 @@ class StepMetadata:
         num_decode: Leading rows that decode, one token each.
         num_samples: Rows that choose a token.
         num_prompt_logits: Tokens whose logits are wanted for prompt log-probabilities.
+        num_saves: Copies of recurrent states, in the order of their tokens.
         num_packed: Used length of `packed`, set by `finish`.
         token_ids: [max_tokens] ids.
         positions: [max_tokens] position of each token in its own sequence.
@@ -48,12 +50,17 @@ class StepMetadata:
         context_lens: [max_rows] tokens of each row's context, those of this step included.
         row_slots: [max_rows] each row's slot in per-request tables.
         page_starts: [max_rows + 1] first page-table entry of each row, and the end.
+        save_ends: [max_saves] tokens of this step up to which a copied state goes: it is that of
+            the row of the last of them, behind it.
+        save_slots: [max_saves] where each copy goes.
         choice_words: [max_rows, CHOICE_WORDS] what a sampler says about the choice of each sampling
             token, in their order; zero elsewhere.
         pages: [max_pages] page ids of all rows, row after row.
     """
 
-    def __init__(self, max_tokens: int, max_rows: int, max_pages: int, page_tokens: int) -> None:
+    def __init__(
+        self, max_tokens: int, max_rows: int, max_pages: int, page_tokens: int, max_saves: int = 0
+    ) -> None:
         self.page_tokens = page_tokens
         sizes = {
             "token_ids": max_tokens,
@@ -64,6 +71,8 @@ class StepMetadata:
             "context_lens": max_rows,
             "row_slots": max_rows,
             "page_starts": max_rows + 1,
+            "save_ends": max_saves,
+            "save_slots": max_saves,
             "choice_words": max_rows * CHOICE_WORDS,
             "pages": max_pages,
         }
@@ -78,6 +87,8 @@ class StepMetadata:
             self.context_lens,
             self.row_slots,
             self.page_starts,
+            self.save_ends,
+            self.save_slots,
             choice_words,
             self.pages,
         ) = np.split(self.packed, ends)
@@ -91,7 +102,7 @@ class StepMetadata:
         """Forget all rows."""
         self.choice_words[: self.num_samples] = 0
         self.num_tokens = self.num_rows = self.num_decode = 0
-        self.num_samples = self.num_prompt_logits = 0
+        self.num_samples = self.num_prompt_logits = self.num_saves = 0
         self.num_packed = self._pages_offset
         self._prompt_tokens.clear()
 
@@ -199,6 +210,18 @@ class StepMetadata:
         self.num_samples += count
         self.num_packed += len(pages)
         self.num_rows, self.num_tokens = row + count, first + count
+
+    def add_save(self, row: int, num_tokens: int, slot: int) -> None:
+        """Ask for a copy of a row's recurrent state; saves come in the order of their tokens.
+
+        Args:
+            row: Which row of those added.
+            num_tokens: Tokens of the row in this step that the state is behind.
+            slot: Where the copy goes.
+        """
+        self.save_ends[self.num_saves] = self.row_starts[row] + num_tokens
+        self.save_slots[self.num_saves] = slot
+        self.num_saves += 1
 
     def finish(self, num_decode: int) -> None:
         """Close the step; its first `num_decode` rows have one token each."""

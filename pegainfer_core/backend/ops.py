@@ -172,7 +172,8 @@ class Ops(ABC):
     def rms_norm(self, count: int, x: Tensor, weight: Tensor, eps: float, out: Tensor) -> None:
         """`out` = weight * round(x / sqrt(mean(x^2) + eps)) over each of the first `count` rows.
 
-        The inner rounding is to the type of `out`, as in transformers.
+        The inner rounding is to the type of `weight`: transformers multiplies in that type, and in
+        float32 for norms whose weights are kept as their distance from one.
         """
 
     @abstractmethod

@@ -13,18 +13,30 @@ from pegainfer_core.engine.budget import (
 from pegainfer_core.engine.chunking import plan_chunks, prefill_budget, share_prefill_budget
 from pegainfer_core.engine.gauges import take_metrics
 from pegainfer_core.engine.idle_memory import IdleMemory
+from pegainfer_core.engine.info import engine_info
 from pegainfer_core.engine.kv_offload import KvOffload, NoOffload
 from pegainfer_core.engine.ledger import Ledger, LedgerError
 from pegainfer_core.engine.local import BuiltEngine, LocalEngine
 from pegainfer_core.engine.offload_opening import open_offload
 from pegainfer_core.engine.pipeline import CompletedStep, StepPipeline
+from pegainfer_core.engine.plan_limits import decoder_plan, default_num_pages, fitted_plan
 from pegainfer_core.engine.process import ProcessEngine
 from pegainfer_core.engine.queue import WaitingQueue
 from pegainfer_core.engine.running import RunningSet, decode_rows, make_room
 from pegainfer_core.engine.scheduler import OffloadingScheduler, Scheduler
 from pegainfer_core.engine.sequence import Sequence
 from pegainfer_core.engine.slots import SlotPool
-from pegainfer_core.engine.step import DoneStep, LaunchedStep, ModelRunner, Row, RowResult, StepPlan
+from pegainfer_core.engine.step import (
+    DoneStep,
+    LaunchedStep,
+    ModelRunner,
+    Row,
+    RowResult,
+    StateRestore,
+    StateSave,
+    StepPlan,
+)
+from pegainfer_core.engine.step_limits import PROMPT_TILE_ROWS, max_logit_rows, max_step_tokens
 from pegainfer_core.engine.step_time import StepTimeModel
 from pegainfer_core.engine.step_work import StepWork
 from pegainfer_core.engine.stopping import deliver, finish_reason
@@ -32,11 +44,15 @@ from pegainfer_core.engine.validation import check_request, clamp_max_tokens
 
 if TYPE_CHECKING:
     from pegainfer_core.engine.client import EngineClient, RequestStream
+    from pegainfer_core.engine.decoder_runner import DecoderModel, DecoderRunner, lay_out
 
 __all__ = [
+    "PROMPT_TILE_ROWS",
     "Admission",
     "BuiltEngine",
     "CompletedStep",
+    "DecoderModel",
+    "DecoderRunner",
     "DoneStep",
     "EngineClient",
     "FixedPrefillBudget",
@@ -58,6 +74,8 @@ __all__ = [
     "Scheduler",
     "Sequence",
     "SlotPool",
+    "StateRestore",
+    "StateSave",
     "StepPipeline",
     "StepPlan",
     "StepTimeModel",
@@ -67,10 +85,17 @@ __all__ = [
     "check_request",
     "clamp_max_tokens",
     "decode_rows",
+    "decoder_plan",
+    "default_num_pages",
     "deliver",
+    "engine_info",
     "finish_reason",
+    "fitted_plan",
+    "lay_out",
     "make_prefill_budget",
     "make_room",
+    "max_logit_rows",
+    "max_step_tokens",
     "open_offload",
     "plan_chunks",
     "prefill_budget",
@@ -78,8 +103,15 @@ __all__ = [
     "take_metrics",
 ]
 
-#: Brings asyncio along, which a worker process does without: 8 MB.
-_LAZY = {"EngineClient": "client", "RequestStream": "client"}
+#: The client brings asyncio along, which a worker process does without: 8 MB. The runner brings
+#: NumPy, which planning does without.
+_LAZY = {
+    "DecoderModel": "decoder_runner",
+    "DecoderRunner": "decoder_runner",
+    "EngineClient": "client",
+    "RequestStream": "client",
+    "lay_out": "decoder_runner",
+}
 
 
 def __getattr__(name: str) -> object:

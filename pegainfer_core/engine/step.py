@@ -25,11 +25,31 @@ class Row(NamedTuple):
     samples: bool
 
 
+class StateRestore(NamedTuple):
+    """A recurrent state to copy before a step, from one slot to another."""
+
+    source: int
+    target: int
+
+
+class StateSave(NamedTuple):
+    """A recurrent state to copy in a step: that behind the first `num_tokens` tokens of a row."""
+
+    row_index: int
+    num_tokens: int
+    slot: int
+
+
 class StepPlan(NamedTuple):
-    """Rows of one step: decoding rows (one token each) first, then prefill chunks."""
+    """Rows of one step: decoding rows (one token each) first, then prefill chunks.
+
+    Recurrent states are restored before its first token; saves are in the order of their tokens.
+    """
 
     rows: list[Row]
     num_decode: int
+    restores: tuple[StateRestore, ...] = ()
+    saves: tuple[StateSave, ...] = ()
 
     @property
     def num_tokens(self) -> int:

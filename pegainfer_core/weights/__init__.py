@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from pegainfer_core.weights.dummy import DummyCheckpoint, write_dummy
     from pegainfer_core.weights.float_convert import FloatArray, round_floats
     from pegainfer_core.weights.loader import ParameterLoader, Progress
+    from pegainfer_core.weights.opening import open_source, text_tensor_name
     from pegainfer_core.weights.source import ArraySource, TensorSource, compute_dtype
     from pegainfer_core.weights.writer import write_safetensors
 
@@ -55,12 +56,14 @@ __all__ = [
     "load_config",
     "loading_bar",
     "object_field",
+    "open_source",
     "quantization_method",
     "refuse_quantization",
     "resolve_model_dir",
     "rope_config",
     "round_floats",
     "text_config",
+    "text_tensor_name",
     "write_dummy",
     "write_safetensors",
 ]
@@ -73,6 +76,8 @@ _NEED_NUMPY = {
     "round_floats": "float_convert",
     "ParameterLoader": "loader",
     "Progress": "loader",
+    "open_source": "opening",
+    "text_tensor_name": "opening",
     "ArraySource": "source",
     "TensorSource": "source",
     "compute_dtype": "source",

@@ -17,13 +17,13 @@ from pathlib import Path
 
 import numpy as np
 from pegainfer_qwen3.config import plan_qwen3
-from pegainfer_qwen3.engine import fitted_plan, load_model
+from pegainfer_qwen3.engine import load_model
 from pegainfer_qwen3.runner import Qwen3Runner
 
 from pegainfer_core.backend.cuda import CudaBackend
 from pegainfer_core.backend.cuda.device import Event
 from pegainfer_core.contract import CoreOptions, GenerateRequest, LaunchContext, SamplingParams
-from pegainfer_core.engine import Row, Sequence, StepPlan
+from pegainfer_core.engine import Row, Sequence, StepPlan, fitted_plan
 
 READ_BYTES_A_S = 4.4e12
 QWEN3_4B = {

@@ -182,15 +182,17 @@ def multiply_shared(product: Product, matrix: FloatArray, rounds: bool, team: Th
         round_bfloat16(out, scratch)
 
 
-def normalise(norm: Norm, weight: FloatArray, eps: float, rounds: bool) -> None:
-    """RMS norm, rounded before and after the multiplication with the weight."""
+def normalise(
+    norm: Norm, weight: FloatArray, eps: float, rounds: bool, *, rounds_twice: bool = True
+) -> None:
+    """RMS norm, rounded after the multiplication with the weight, and before it too or not."""
     x, out, scratch, scale, scale_column, inverse_width = norm
     np.vecdot(x, x, scale)
     np.multiply(scale, inverse_width, scale)
     np.add(scale, eps, scale)
     np.sqrt(scale, scale)
     np.divide(x, scale_column, out)
-    if rounds:
+    if rounds and rounds_twice:
         round_bfloat16(out, scratch)
     np.multiply(out, weight, out)
     if rounds:

@@ -42,6 +42,7 @@ class NumpyBatch(Batch):
         slot_pages: [T] page that each token's KV goes to.
         slot_offsets: [T] place in that page.
         rows: The rows.
+        saves: First token behind each state to copy, and the slot of the copy, in their order.
     """
 
     def __init__(self, metadata: StepMetadata) -> None:
@@ -52,6 +53,9 @@ class NumpyBatch(Batch):
         self.token_ids = metadata.token_ids[:count].astype(np.int64)
         self.slot_pages, self.slot_offsets = np.divmod(slots, metadata.page_tokens)
         self.rows = _row_spans(metadata)
+        num_saves = metadata.num_saves
+        ends, targets = metadata.save_ends[:num_saves], metadata.save_slots[:num_saves]
+        self.saves = list(zip(ends.tolist(), targets.tolist(), strict=True))
         self._positions = metadata.positions[:count].astype(np.int64)
         self._rope: RopeTable | None = None
         self._turns: tuple[FloatArray, FloatArray] | None = None

@@ -68,7 +68,9 @@ class NumpyOps(Ops):
         if norm is None:
             norm = kernels.bind_norm(floats(x)[:count], floats(out)[:count])
             self._norms.keep(count, key, norm)
-        kernels.normalise(norm, floats(weight), eps, out.dtype is DType.BFLOAT16)
+        twice = weight.dtype is DType.BFLOAT16
+        rounds = out.dtype is DType.BFLOAT16
+        kernels.normalise(norm, floats(weight), eps, rounds, rounds_twice=twice)
 
     def linear(self, count: int, x: Tensor, weight: Tensor, out: Tensor) -> None:
         """See `Ops.linear`."""
@@ -110,7 +112,9 @@ class NumpyOps(Ops):
             heads = columns.reshape(count, num_heads, head_dim)
             norm = kernels.bind_norm(heads, heads)
             self._norms.keep(count, key, norm)
-        kernels.normalise(norm, floats(weight), eps, x.dtype is DType.BFLOAT16)
+        twice = weight.dtype is DType.BFLOAT16
+        rounds = x.dtype is DType.BFLOAT16
+        kernels.normalise(norm, floats(weight), eps, rounds, rounds_twice=twice)
 
     def rope(
         self, batch: Batch, x: Tensor, num_heads: int, head_dim: int, table: RopeTable

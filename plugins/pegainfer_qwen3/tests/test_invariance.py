@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
-from pegainfer_qwen3.runner import PROMPT_TILE_ROWS
 
 from pegainfer_core.contract import SamplingParams
+from pegainfer_core.engine import PROMPT_TILE_ROWS
 from pegainfer_core.testing.tiny import tiny_qwen3
 from plugins.pegainfer_qwen3.tests.stepper import Stepper
 from tests.hf import golden

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 from pegainfer_qwen3.config import plan_qwen3
-from pegainfer_qwen3.state import DEFAULT_POOL_BYTES
 
+from pegainfer_core.engine.plan_limits import DEFAULT_POOL_BYTES
 from pegainfer_core.weights import ConfigError
 from plugins.pegainfer_qwen3.tests.stepper import launch_context
 from plugins.pegainfer_qwen3.tests.test_config import changed

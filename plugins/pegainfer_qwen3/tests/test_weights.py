@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
-from pegainfer_qwen3.weights import canonical_name, tensor_specs
+from pegainfer_qwen3.weights import tensor_specs
 
 from pegainfer_core.testing.tiny import edit_config, tiny_qwen3
 from pegainfer_core.weights import (
@@ -17,6 +17,7 @@ from pegainfer_core.weights import (
     Checkpoint,
     ConfigError,
     FloatType,
+    text_tensor_name,
     write_dummy,
     write_safetensors,
 )
@@ -117,7 +118,7 @@ def test_c08_wrapped_text_model(tmp_path: Path) -> None:
     ],
 )
 def test_canonical_names(stored: str, name: str) -> None:
-    assert canonical_name(stored) == name
+    assert text_tensor_name(stored) == name
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from pegainfer_core.backend import choose_backend
-from pegainfer_core.contract import ServePlan
+from pegainfer_core.engine import decoder_plan
 from pegainfer_core.weights import (
     ConfigError,
     FloatType,
@@ -24,27 +24,13 @@ from pegainfer_core.weights import (
     rope_config,
     text_config,
 )
-from pegainfer_qwen3.state import default_num_pages, kv_layout, planned_dtype
+from pegainfer_qwen3.state import kv_layout, planned_dtype
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from pegainfer_core.backend import BackendName, KvLayout
-    from pegainfer_core.contract import CoreOptions, LaunchContext
+    from pegainfer_core.contract import LaunchContext, ServePlan
 
-_STEP_S: Final = 0.49
-"""Time that the prompt tokens of one step may take, so that a step stays below half a second."""
-
-# Measured on two AVX2 cores: a matrix product repacks its weights, whatever the number of rows,
-# and then computes at the rate of a large product.
-_REPACK_S: Final = 0.5e-9
-"""Seconds for each weight."""
-_FLOPS: Final = 80e9
-"""Floating-point operations a second."""
-
-_MIN_PREFILL_TOKENS: Final = 8
-_CUDA_PREFILL_TOKENS: Final = 8192
-_MAX_PREFILL_TOKENS: Final = 2048
 #: Far beyond any model; a slip in the file must not become minutes of work.
 _MAX_LAYERS: Final = 10_000
 
@@ -164,80 +150,12 @@ def plan_qwen3(context: LaunchContext) -> ServePlan:
     """
     options = context.options
     config = parse_config(load_config(Path(context.model_dir)))
-    backend = choose_backend(options.backend)
-    layout = kv_layout(config, options.kv_page_size, planned_dtype(config))
-    max_model_len, num_pages, notes = _context_and_pages(config, options, layout, backend)
-    return ServePlan(
-        max_model_len=max_model_len,
+    return decoder_plan(
+        options,
+        choose_backend(options.backend),
+        kv_layout(config, options.kv_page_size, planned_dtype(config)),
         vocab_size=config.vocab_size,
-        backend=backend,
-        page_tokens=options.kv_page_size,
-        num_pages=num_pages,
-        max_num_seqs=options.max_num_seqs,
-        max_prefill_tokens=_max_prefill_tokens(config, options, backend),
-        itl_target_s=_itl_target_s(options),
-        notes=notes,
+        context_tokens=config.context_tokens,
+        layer_matrix_values=config.layer_matrix_values,
+        limit_keys="max_position_embeddings and RoPE settings",
     )
-
-
-def _context_and_pages(
-    config: Qwen3Config, options: CoreOptions, layout: KvLayout, backend: BackendName
-) -> tuple[int, int | None, list[str]]:
-    """Context in tokens, pages that requests can use, and what to tell about them.
-
-    Without a given number, CUDA takes as many pages as fit once the weights are loaded: None.
-    """
-    asked, limit = options.max_model_len, config.context_tokens
-    if asked is not None and not 2 <= asked <= limit:
-        raise ConfigError(
-            f"--max-model-len {asked} must be from 2 to {limit}: the config's "
-            "max_position_embeddings and RoPE settings allow no more"
-        )
-    context_tokens = limit if asked is None else asked
-    num_pages = options.num_kv_pages
-    if num_pages is None and backend == "cuda":
-        return context_tokens, None, []
-    if num_pages is None:
-        num_pages = default_num_pages(layout, context_tokens)
-        if asked is not None:
-            num_pages = max(num_pages, layout.pages_for(asked))
-    elif num_pages < 1:
-        raise ConfigError(f"--num-kv-pages {num_pages} must be at least 1")
-    held = num_pages * layout.page_tokens
-    if context_tokens <= held:
-        return context_tokens, num_pages, []
-    if asked is not None:
-        raise ConfigError(
-            f"--max-model-len {asked} needs {layout.pages_for(asked)} KV pages of "
-            f"{layout.page_tokens} tokens, but --num-kv-pages is {num_pages}; raise it or lower "
-            f"--max-model-len to {held}"
-        )
-    pool_gib = num_pages * layout.page_bytes / 2**30
-    note = (
-        f"context limited to {held} tokens (the model allows {limit}): {num_pages} KV pages, "
-        f"{pool_gib:.1f} GiB; --max-model-len or --num-kv-pages changes that"
-    )
-    return held, num_pages, [note]
-
-
-def _itl_target_s(options: CoreOptions) -> float | None:
-    target_ms = options.itl_target_ms
-    if target_ms is None:
-        return None
-    if not target_ms > 0:
-        raise ConfigError(f"--itl-target-ms {target_ms} must be more than 0")
-    return target_ms / 1e3
-
-
-def _max_prefill_tokens(config: Qwen3Config, options: CoreOptions, backend: BackendName) -> int:
-    asked = options.max_prefill_tokens
-    if asked is not None:
-        if asked < 1:
-            raise ConfigError(f"--max-prefill-tokens {asked} must be at least 1")
-        return asked
-    if backend == "cuda":
-        return _CUDA_PREFILL_TOKENS
-    seconds_a_weight = _STEP_S / config.layer_matrix_values
-    affordable = int((seconds_a_weight - _REPACK_S) * _FLOPS / 2)
-    rounded = affordable // _MIN_PREFILL_TOKENS * _MIN_PREFILL_TOKENS
-    return min(max(rounded, _MIN_PREFILL_TOKENS), _MAX_PREFILL_TOKENS)

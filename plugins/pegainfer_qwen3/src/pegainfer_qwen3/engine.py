@@ -2,38 +2,41 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-import msgspec
-
 from pegainfer_core.backend import make_backend
-from pegainfer_core.contract import EngineInfo
-from pegainfer_core.engine import BuiltEngine, LocalEngine, open_offload
+from pegainfer_core.engine import (
+    BuiltEngine,
+    LocalEngine,
+    engine_info,
+    fitted_plan,
+    lay_out,
+    max_logit_rows,
+    max_step_tokens,
+    open_offload,
+)
 from pegainfer_core.kv import open_kv
 from pegainfer_core.sampling import make_step_sampler
 from pegainfer_core.weights import (
-    Checkpoint,
-    ConfigError,
-    DummyCheckpoint,
     ParameterLoader,
     compute_dtype,
     load_config,
     loading_bar,
+    open_source,
+    text_tensor_name,
 )
 from pegainfer_qwen3.config import parse_config
 from pegainfer_qwen3.model import Qwen3Model
-from pegainfer_qwen3.runner import Qwen3Runner, lay_out, max_logit_rows, max_step_tokens
+from pegainfer_qwen3.runner import Qwen3Runner
 from pegainfer_qwen3.scheduler import Qwen3Scheduler
 from pegainfer_qwen3.state import kv_layout
-from pegainfer_qwen3.weights import canonical_name, ignored_names, load_weights, model_specs
+from pegainfer_qwen3.weights import ignored_names, load_weights, model_specs
 
 if TYPE_CHECKING:
-    from pegainfer_core.backend import Backend, KvLayout, KvPool
+    from pegainfer_core.backend import Backend, KvPool
     from pegainfer_core.contract import LaunchContext, ServePlan
     from pegainfer_core.sampling import StepSampler
-    from pegainfer_qwen3.config import Qwen3Config
     from pegainfer_qwen3.weights import Qwen3Weights
 
 
@@ -63,13 +66,14 @@ def load_model(context: LaunchContext, plan: ServePlan, backend: Backend) -> Loa
     """
     raw_config = load_config(Path(context.model_dir))
     config = parse_config(raw_config)
-    with _open_source(context, config) as source, loading_bar() as progress:
+    specs = model_specs(config)
+    with open_source(context, specs, config.dtype) as source, loading_bar() as progress:
         dtype = backend.compute_dtype(compute_dtype(raw_config, source))
         loader = ParameterLoader(
             source,
-            model_specs(config),
+            specs,
             dtype=dtype.value,
-            rename=canonical_name,
+            rename=text_tensor_name,
             ignore=ignored_names(config),
             progress=progress,
         )
@@ -86,30 +90,6 @@ def load_model(context: LaunchContext, plan: ServePlan, backend: Backend) -> Loa
         lay_out(model, backend, backend.kv_pool(layout, 0), plan)
         num_pages = backend.fitting_pages(layout, context.options.gpu_memory_utilization)
     return LoadedModel(model, weights, backend.kv_pool(layout, num_pages), sampler)
-
-
-def fitted_plan(plan: ServePlan, layout: KvLayout, num_pages: int, asked: int | None) -> ServePlan:
-    """The plan with the context that the pages hold.
-
-    Args:
-        plan: Made before the memory was measured.
-        layout: Of the pages.
-        num_pages: Pages there are.
-        asked: The option `--max-model-len`.
-
-    Raises:
-        ConfigError: A longer context was asked for.
-    """
-    held = num_pages * layout.page_tokens
-    if plan.max_model_len <= held:
-        return plan
-    if asked is not None:
-        raise ConfigError(
-            f"--max-model-len {asked} needs {layout.pages_for(asked)} KV pages of "
-            f"{layout.page_bytes / 2**20:.2f} MiB, but only {num_pages} fit into the GPU's memory "
-            f"at this --gpu-memory-utilization; lower it to {held}"
-        )
-    return msgspec.structs.replace(plan, max_model_len=held)
 
 
 def _build(context: LaunchContext, plan: ServePlan) -> BuiltEngine:
@@ -131,23 +111,4 @@ def _build_on(backend: Backend, context: LaunchContext, plan: ServePlan) -> Buil
     kv = open_kv(loaded.kv.num_pages, plan.page_tokens, options)
     offload = open_offload(context, backend, loaded.kv, kv)
     scheduler = Qwen3Scheduler(runner, kv, plan, options.kv_reserve, offload=offload)
-    info = EngineInfo(
-        family=context.family,
-        backend=plan.backend,
-        vocab_size=plan.vocab_size,
-        max_model_len=plan.max_model_len,
-        page_tokens=plan.page_tokens,
-        num_pages=kv.pool.num_total,
-        max_num_seqs=plan.max_num_seqs,
-        capabilities=plan.capabilities,
-        pid=os.getpid(),
-    )
-    return BuiltEngine(scheduler, info)
-
-
-def _open_source(context: LaunchContext, config: Qwen3Config) -> Checkpoint | DummyCheckpoint:
-    if context.options.load_format == "dummy":
-        return DummyCheckpoint(
-            model_specs(config), seed=context.options.seed, dtype=config.dtype or "bfloat16"
-        )
-    return Checkpoint(Path(context.model_dir))
+    return BuiltEngine(scheduler, engine_info(context, plan, kv))

@@ -5,18 +5,12 @@ Light: plans are made with it. Which page belongs to whom is the KV manager's bu
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from pegainfer_core.backend import DType, KvLayout
 
 if TYPE_CHECKING:
     from pegainfer_qwen3.config import Qwen3Config
-
-DEFAULT_POOL_BYTES: Final = 2 << 30
-"""Most memory of a KV pool whose size nobody gave; the system hands it out as pages are used."""
-
-_MIN_POOL_TOKENS: Final = 1 << 15
-_CONTEXTS_IN_POOL: Final = 4
 
 
 def kv_layout(config: Qwen3Config, page_tokens: int, dtype: DType) -> KvLayout:
@@ -34,12 +28,6 @@ def kv_layout(config: Qwen3Config, page_tokens: int, dtype: DType) -> KvLayout:
         page_tokens=page_tokens,
         dtype=dtype,
     )
-
-
-def default_num_pages(layout: KvLayout, context_tokens: int) -> int:
-    """Pages for four full contexts, or as many as `DEFAULT_POOL_BYTES` holds."""
-    wanted = max(_CONTEXTS_IN_POOL * context_tokens, _MIN_POOL_TOKENS)
-    return max(min(layout.pages_for(wanted), DEFAULT_POOL_BYTES // layout.page_bytes), 1)
 
 
 def planned_dtype(config: Qwen3Config) -> DType:

@@ -23,8 +23,6 @@ EMBEDDING: Final = "model.embed_tokens.weight"
 NORM: Final = "model.norm.weight"
 HEAD: Final = "lm_head.weight"
 
-_WRAPPER = re.compile(r"^(?:model\.language_model\.|language_model\.model\.)")
-
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LayerWeights:
@@ -94,11 +92,6 @@ def _layer_specs(config: Qwen3Config, prefix: str) -> dict[str, TensorSpec]:
     for name, width in norms.items():
         specs[f"{prefix}{name}.weight"] = TensorSpec((width,), "norm")
     return specs
-
-
-def canonical_name(stored: str) -> str:
-    """A checkpoint's name as this module spells it: multimodal releases wrap the text model."""
-    return HEAD if stored == f"language_model.{HEAD}" else _WRAPPER.sub("model.", stored)
 
 
 def ignored_names(config: Qwen3Config) -> tuple[str, ...]:
