@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Final, cast
 
+import msgspec
 import numpy as np
 
 from pegainfer_core.backend.base import Backend
@@ -18,8 +19,10 @@ from pegainfer_core.backend.numpy.numpy_batch import NumpyBatch
 from pegainfer_core.backend.numpy.numpy_kv_pool import NumpyKvPool
 from pegainfer_core.backend.numpy.numpy_ops import NumpyOps
 from pegainfer_core.backend.numpy.numpy_page_mover import NumpyPageMover
+from pegainfer_core.backend.numpy.numpy_recurrent_ops import NumpyRecurrentOps
 from pegainfer_core.backend.numpy.product_mode import ProductMode
 from pegainfer_core.backend.numpy.thread_team import ThreadTeam
+from pegainfer_core.backend.state_pool import StatePool
 from pegainfer_core.backend.tensor import Tensor
 from pegainfer_core.weights.errors import ConfigError
 
@@ -32,6 +35,7 @@ if TYPE_CHECKING:
     from pegainfer_core.backend.kv_layout import KvLayout
     from pegainfer_core.backend.kv_pool import KvPool
     from pegainfer_core.backend.metadata import StepMetadata
+    from pegainfer_core.backend.state_layout import StateLayout
     from pegainfer_core.weights import FloatType, ParameterLoader
 
 _FLOAT32_BYTES: Final = 4
@@ -125,6 +129,40 @@ class NumpyBackend(Backend):
         """Fill every page with zeros; touches all of the pool's memory."""
         stored_pages(kv).fill(0)
         cast(NumpyKvPool, kv).contexts.mark_written(list(range(kv.num_pages)))
+
+    def recurrent_ops(self) -> NumpyRecurrentOps:
+        """Beside the ops of now."""
+        return NumpyRecurrentOps(self.ops)
+
+    def state_pool(self, layout: StateLayout, num_slots: int) -> StatePool:
+        """One slot more, the last, for rows without a slot; the system gives memory on first use.
+
+        Raises:
+            ConfigError: The host has less memory than that altogether.
+        """
+        # Held as float32, whatever the type.
+        held = msgspec.structs.replace(layout, dtype=DType.FLOAT32)
+        needed_bytes, total_bytes = num_slots * held.slot_bytes, host_memory().total_bytes
+        if needed_bytes > total_bytes:
+            raise ConfigError(
+                f"{num_slots} recurrent states need {_gib(needed_bytes)}, but this machine has "
+                f"{_gib(total_bytes)} of memory; lower --max-num-seqs or --state-cache-gib"
+            )
+        memory, conv = (
+            np.zeros((num_slots + 1, *shape), np.float32)
+            for shape in (layout.memory_shape, layout.conv_shape)
+        )
+        return StatePool(
+            layout,
+            Tensor(memory.shape, DType.FLOAT32, memory),
+            Tensor(conv.shape, layout.dtype, conv),
+        )
+
+    def copy_states(self, states: StatePool, sources: list[int], targets: list[int]) -> None:
+        """Copy whole slots."""
+        for part in (states.memory, states.conv):
+            slots = floats(part)
+            slots[targets] = slots[sources]
 
     def page_mover(self, kv: KvPool) -> NumpyPageMover:
         """Copies in the calling thread."""
