@@ -6,6 +6,7 @@ PYTHONHASHSEED set to the same seed. Knows nothing of pages.
 
 from __future__ import annotations
 
+from functools import cache
 from struct import Struct
 from typing import TYPE_CHECKING
 
@@ -14,7 +15,7 @@ import xxhash
 from pegainfer_core.kv.hashing import BlockHasher
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
     from pegainfer_core.kv.hashing import HashFunction, PrefixIdentity
 
@@ -41,7 +42,6 @@ class CborBlockHasher(BlockHasher):
         super().__init__(function)
         self._root = function(_text(seed))
         self._tokens = _TokenCodes()
-        self._unpack = Struct("")
 
     def root(self, identity: PrefixIdentity) -> bytes:
         """The same for all identities."""
@@ -57,9 +57,10 @@ class CborBlockHasher(BlockHasher):
         previous = self._root if parent is None else parent
         hashes = []
         for token_bytes in blocks:
-            tokens = self._unpacker(len(token_bytes)).unpack(token_bytes)
-            head = b"\x83" + _head(_BYTES, len(previous)) + previous + _head(_ARRAY, len(tokens))
-            previous = function(head + b"".join(map(codes, tokens)) + keys)
+            num_bytes = len(token_bytes)
+            before, between = _heads(len(previous), num_bytes // _TOKEN_BYTES)
+            tokens = map(codes, _unpacker(num_bytes)(token_bytes))
+            previous = function(b"".join((before, previous, between, *tokens, keys)))
             hashes.append(previous)
             keys = later_keys
         return hashes
@@ -70,13 +71,10 @@ class CborBlockHasher(BlockHasher):
 
     def extra_keys(self, identity: PrefixIdentity, is_first: bool) -> tuple[str, ...] | None:
         """The adapter, and on a first block the salt; None where there is neither."""
-        salt = identity.cache_salt if is_first else ""
-        return tuple(key for key in (identity.adapter, salt) if key) or None
-
-    def _unpacker(self, num_bytes: int) -> Struct:
-        if self._unpack.size != num_bytes:
-            self._unpack = Struct(f"<{num_bytes // _TOKEN_BYTES}I")
-        return self._unpack
+        adapter, salt = identity.adapter, identity.cache_salt if is_first else ""
+        if not (adapter or salt):
+            return None
+        return tuple(key for key in (adapter, salt) if key)
 
 
 class _TokenCodes(dict[int, bytes]):
@@ -96,6 +94,17 @@ def _head(major_type: int, value: int) -> bytes:
         if value < 1 << (8 * size):
             return bytes([kind | code]) + value.to_bytes(size, "big")
     return bytes([kind | 27]) + value.to_bytes(8, "big")
+
+
+@cache
+def _heads(parent_bytes: int, num_tokens: int) -> tuple[bytes, bytes]:
+    """What stands before the parent's hash, and between it and the tokens."""
+    return b"\x83" + _head(_BYTES, parent_bytes), _head(_ARRAY, num_tokens)
+
+
+@cache
+def _unpacker(num_bytes: int) -> Callable[[bytes], tuple[int, ...]]:
+    return Struct(f"<{num_bytes // _TOKEN_BYTES}I").unpack
 
 
 def _text(value: str) -> bytes:
