@@ -66,7 +66,7 @@ def test_the_extras_name_the_packages(wheels: dict[str, Path]) -> None:
     headers = Parser().parsestr(metadata(wheels["pegainfer"], "METADATA"))
     extras = set(headers.get_all("Provides-Extra") or [])
     plugins = {"server", "qwen3", "qwen35", "dsv2lite", "kimik2", "bench"}
-    assert extras == plugins | {"cuda12", "cuda13", "hf", "testing", "all"}
+    assert extras == plugins | {"cuda12", "cuda13", "hf", "kv-events", "testing", "all"}
 
 
 def test_core_alone_is_useful(core_alone: Environment) -> None:
@@ -105,7 +105,7 @@ def test_core_alone_imports_nothing_heavy(
 
 def test_every_plugin_loads_from_its_wheel(everything: Environment, tmp_path: Path) -> None:
     states = everything.plugins()
-    names = ("qwen3", "qwen35", "dsv2lite", "kimik2", "bench", "server", "echo")
+    names = ("qwen3", "qwen35", "dsv2lite", "kimik2", "bench", "server", "echo", "shelf")
     assert states == dict.fromkeys(names, "loaded")
     for model_type, family in (("qwen3", "qwen3"), ("kimi_k2", "kimik2"), ("echo", "echo")):
         (tmp_path / "config.json").write_text(json.dumps({"model_type": model_type}))
