@@ -17,15 +17,19 @@ if TYPE_CHECKING:
     from pegainfer_core.kv import KvManager
 
 HEADROOM_TOKENS = 512
-"""Output for which there must be room at a start, so that preemption does not follow at once."""
+"""Output for which there must be room at a start, so that preemption does not follow at once.
+
+For each request that runs already, there must be room for half as much: a start that soon takes the
+pages of another costs both."""
 
 
 class Admission:
     """Turns requests into sequences and lets them start when their KV fits.
 
     On demand, a start needs room for the known tokens and `headroom_tokens` of output (less when
-    less was asked for) and reserves the known tokens only. In the worst-case mode it reserves
-    all that the request may ever use, and preemption never happens.
+    less was asked for), besides what those that run will soon need, and reserves the known tokens
+    only. In the worst-case mode it reserves all that the request may ever use, and preemption
+    never happens.
 
     Attributes:
         max_num_seqs: Most requests that run at once.
@@ -76,14 +80,20 @@ class Admission:
         chain = self._kv.new_chain(cache_salt=request.cache_salt, adapter=adapter)
         return Sequence(request, max_tokens, chain=chain)
 
-    def start(self, sequence: Sequence) -> bool:
-        """Reserve KV for a waiting sequence, new or preempted; False when it must wait longer."""
+    def start(self, sequence: Sequence, spared_pages: int = 0) -> bool:
+        """Reserve KV for a waiting sequence, new or preempted; False when it must wait longer.
+
+        Args:
+            sequence: Holds no pages.
+            spared_pages: Pages that must be left for others beyond its own needs.
+        """
         lifetime = _lifetime_tokens(sequence.num_prompt, sequence.max_tokens)
         known = len(sequence.token_ids)
         return self._kv.admit(
             sequence,
             reserve_tokens=lifetime if self._reserve == "worst-case" else known,
-            room_tokens=min(known + self._headroom_tokens, lifetime),
+            room_tokens=min(known + self._headroom_tokens, lifetime)
+            + spared_pages * self._kv.page_tokens,
             # Cached pages hold KV, not logits: a prompt to be scored is computed in full.
             use_cache=sequence.prompt_logprobs is None,
         )
@@ -92,9 +102,13 @@ class Admission:
         self, waiting: WaitingQueue, running: RunningSet, slots: SlotPool
     ) -> list[Sequence]:
         """Move all that can start now from the queue to the running set, each with a slot."""
-        started = []
-        for sequence in waiting.candidates() if slots else ():
-            if self.start(sequence):
+        started: list[Sequence] = []
+        if not slots or not waiting:
+            return started
+        spared_pages = sum(self._soon_needed(sequence) for sequence in running)
+        for sequence in waiting.candidates():
+            if self.start(sequence, spared_pages):
+                spared_pages += self._soon_needed(sequence)
                 waiting.take(sequence)
                 sequence.slot = slots.take()
                 running.add(sequence)
@@ -102,6 +116,15 @@ class Admission:
             if not slots:
                 break
         return started
+
+    def _soon_needed(self, sequence: Sequence) -> int:
+        """Pages beyond its own for which a running sequence will ask soon."""
+        if self._reserve == "worst-case":
+            return 0
+        known = len(sequence.token_ids)
+        lifetime = _lifetime_tokens(sequence.num_prompt, sequence.max_tokens)
+        soon = self._kv.pages_for(min(known + self._headroom_tokens // 2, lifetime))
+        return max(soon - max(len(sequence.page_ids), sequence.num_reserved_pages), 0)
 
     def announce(self, sequence: Sequence, ledger: Ledger) -> None:
         """Tell a client, the first time only, that its tokens are about to be computed."""

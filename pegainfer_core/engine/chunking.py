@@ -19,8 +19,9 @@ MIXED_PREFILL_TOKENS: Final = 1024
 
 MANY_PROMPTS: Final = 4
 MANY_TOKENS: Final = MANY_PROMPTS * MIXED_PREFILL_TOKENS
-LONE_PREFILL_TOKENS: Final = 4096
-"""Tokens of a single prompt in a step: where devices are fastest a token."""
+FEW_PREFILL_TOKENS: Final = 4096
+"""Prompt tokens in a step while few wait: devices are as fast a token as with more, and who arrives
+during the step waits for its end."""
 
 SCORED_PREFILL_TOKENS: Final = 256
 """Tokens in a step of prompts whose log-probabilities are asked for: the host may need 2 ms for
@@ -40,12 +41,9 @@ def prefill_budget(sequences: Ordered[Sequence], limit_tokens: int, num_decode: 
         num_decode: Decoding rows in the step.
     """
     waiting = sum(sequence.num_uncomputed for sequence in sequences)
-    many = len(sequences) >= MANY_PROMPTS and waiting >= MANY_TOKENS
-    if num_decode and not many:
-        return min(MIXED_PREFILL_TOKENS, limit_tokens)
-    if len(sequences) == 1:
-        return min(LONE_PREFILL_TOKENS, limit_tokens)
-    return limit_tokens
+    if len(sequences) >= MANY_PROMPTS and waiting >= MANY_TOKENS:
+        return limit_tokens
+    return min(MIXED_PREFILL_TOKENS if num_decode else FEW_PREFILL_TOKENS, limit_tokens)
 
 
 def plan_chunks(sequences: Ordered[Sequence], budget_tokens: int, kv: KvManager) -> list[Row]:

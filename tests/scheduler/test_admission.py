@@ -192,3 +192,25 @@ def test_small_ones_pass_a_large_one_but_not_for_ever() -> None:
     running.remove(first)
     kv.release(first)
     assert start_all(rules, queue, running, slots) == [1, 4]
+
+
+def test_a_start_leaves_room_for_what_those_that_run_will_need() -> None:
+    rules, kv = admission(64, headroom_tokens=64)
+    running, slots = RunningSet(), SlotPool(9)
+    queue = WaitingQueue()
+    for number in range(9):
+        params = SamplingParams(max_tokens=1000 if number % 2 else 17)
+        accepted = rules.accept(
+            GenerateRequest(request_id=number, prompt_token_ids=[number] * 128, params=params)
+        )
+        if isinstance(accepted, Sequence):
+            queue.push(accepted)
+    # 8 pages each; half the headroom of those that run: 2 pages, or 1 for those that end soon.
+    assert [request_id % 2 for request_id in start_all(rules, queue, running, slots)] == [
+        0,
+        0,
+        0,
+        0,
+        0,
+    ]
+    assert kv.num_available == 64 - 5 * 8

@@ -14,7 +14,7 @@ from pegainfer_core.engine import (
     share_prefill_budget,
 )
 from pegainfer_core.engine.chunking import (
-    LONE_PREFILL_TOKENS,
+    FEW_PREFILL_TOKENS,
     MANY_TOKENS,
     MIXED_PREFILL_TOKENS,
     SCORED_PREFILL_TOKENS,
@@ -137,8 +137,9 @@ def test_a_chunk_without_reservation_is_a_clear_error() -> None:
         ([MANY_TOKENS], 4, MIXED_PREFILL_TOKENS),
         ([MANY_TOKENS // 4 - 1] * 4, 4, MIXED_PREFILL_TOKENS),
         ([MANY_TOKENS // 4] * 4, 4, 8192),
-        ([16384], 0, LONE_PREFILL_TOKENS),
-        ([1024, 1024], 0, 8192),
+        ([16384], 0, FEW_PREFILL_TOKENS),
+        ([16384, 1024, 1024], 0, FEW_PREFILL_TOKENS),
+        ([MANY_TOKENS // 4] * 4, 0, 8192),
     ],
 )
 def test_decoding_rows_bound_the_budget_until_many_prompts_wait(

@@ -145,7 +145,7 @@ def test_decoding_goes_on_in_every_step_of_a_long_prefill() -> None:
 
 
 def test_many_prompts_of_one_token_start_in_one_step() -> None:
-    harness = Harness(num_usable_pages=200, max_num_seqs=64, max_prefill_tokens=64)
+    harness = Harness(num_usable_pages=700, max_num_seqs=64, max_prefill_tokens=64)
     ids = [harness.submit([i % 40], params=LONG) for i in range(64)]
     harness.steps(1 + harness.lag)
     assert all(len(harness.answers[request_id].token_ids) == 1 for request_id in ids)
