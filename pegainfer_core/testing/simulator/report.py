@@ -46,6 +46,7 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
         prefix_hit_rate: Prompt tokens found in the prefix cache, of those looked up.
         num_preemptions: Requests whose pages were taken away.
         num_steps: Steps of the engine.
+        max_rows: Most requests in one step.
         busy: Share of the duration in which the device computed.
     """
 
@@ -59,6 +60,7 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     prefix_hit_rate: float
     num_preemptions: int
     num_steps: int
+    max_rows: int
     busy: float
 
     @property
@@ -73,6 +75,7 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
         metrics: EngineMetrics,
         *,
         num_steps: int,
+        max_rows: int,
         busy_s: float,
     ) -> Report:
         """Of ended requests.
@@ -81,6 +84,7 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
             answers: Each with at least one event.
             metrics: The scheduler's at the end.
             num_steps: Launched by the runner.
+            max_rows: Of the runner.
             busy_s: Of the device.
         """
         first_s = min((a.arrival.at_s for a in answers), default=0.0)
@@ -106,5 +110,6 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
             prefix_hit_rate=metrics.prefix_hit_tokens / queried if queried else 0.0,
             num_preemptions=metrics.num_preemptions,
             num_steps=num_steps,
+            max_rows=max_rows,
             busy=busy_s / duration_s if duration_s else 0.0,
         )

@@ -64,7 +64,8 @@ class SimulatedAnswer:
         """
         request = f"client {self.arrival.client}, turn {self.arrival.turn}"
         terminal = self.terminal
-        if not isinstance(terminal, Finished) or terminal.reason is not FinishReason.LENGTH:
+        end = FinishReason.LENGTH if self.arrival.has_limit else FinishReason.STOP
+        if not isinstance(terminal, Finished) or terminal.reason is not end:
             raise SimulationError(f"{request}: ended with {terminal} and not at its full length")
         right = answer(self.arrival.prompt_token_ids, self.arrival.max_tokens, vocab_size)
         if self.token_ids != right:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from pegainfer_core.engine import RowResult, StepWork
 from pegainfer_core.testing.simulator.page_contents import PageContents
-from pegainfer_core.testing.simulator.token_rule import choose
+from pegainfer_core.testing.simulator.token_rule import choose, end_token
 
 if TYPE_CHECKING:
     from pegainfer_core.contract import ServePlan
@@ -23,7 +23,9 @@ class SimulatedRunner:
 
     Attributes:
         num_steps: Steps launched.
+        max_rows: Most requests in one of them.
         busy_s: Time that the device computed.
+        answer_tokens: By request id, length of the answers that the model ends by itself.
 
     Args:
         cost: Of steps.
@@ -36,7 +38,9 @@ class SimulatedRunner:
         self, cost: CostModel, clock: SimulatedClock, plan: ServePlan, *, ahead: bool = True
     ) -> None:
         self.num_steps = 0
+        self.max_rows = 0
         self.busy_s = 0.0
+        self.answer_tokens: dict[int, int] = {}
         self._cost = cost
         self._clock = clock
         self._ahead = ahead
@@ -58,12 +62,13 @@ class SimulatedRunner:
         # A launch kernel by kernel ends after all but the last kernel have begun.
         self._free_s = max(begin_s + cost.device_s, self._clock.now_s)
         self.num_steps += 1
+        self.max_rows = max(self.max_rows, len(plan.rows))
         self.busy_s += cost.device_s
         results = [RowResult(self._compute(row)) for row in plan.rows]
         return _SimulatedStep(results, self._clock, self._free_s, blocks=not self._ahead)
 
     def forget(self, request_id: int) -> None:
-        """Nothing is kept by request."""
+        """A preempted request comes back, so lengths of answers stay."""
 
     def raise_if_lost(self) -> None:
         """There is no device to lose."""
@@ -79,6 +84,9 @@ class SimulatedRunner:
         digest = self._contents.write(sequence.page_ids, start, token_ids)
         if not samples:
             return None
+        num_generated = start + num_tokens - sequence.num_prompt
+        if self.answer_tokens.get(sequence.request_id) == num_generated:
+            return end_token(self._vocab_size)
         token_id = choose(digest, self._vocab_size)
         self._newest[sequence.slot] = token_id
         return token_id

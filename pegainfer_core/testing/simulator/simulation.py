@@ -13,6 +13,7 @@ from pegainfer_core.testing.simulator.report import Report
 from pegainfer_core.testing.simulator.simulated_answer import SimulatedAnswer
 from pegainfer_core.testing.simulator.simulated_runner import SimulatedRunner
 from pegainfer_core.testing.simulator.simulation_error import SimulationError
+from pegainfer_core.testing.simulator.token_rule import end_token
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -97,6 +98,7 @@ class Simulation:
             self.answers,
             self._scheduler.metrics(),
             num_steps=self.runner.num_steps,
+            max_rows=self.runner.max_rows,
             busy_s=self.runner.busy_s,
         )
 
@@ -110,10 +112,14 @@ class Simulation:
 
     def _submit(self, arrival: Arrival) -> None:
         request_id = len(self.answers) + 1
+        limit = arrival.max_tokens if arrival.has_limit else None
+        if limit is None:
+            self.runner.answer_tokens[request_id] = arrival.max_tokens
         request = GenerateRequest(
             request_id=request_id,
             prompt_token_ids=arrival.prompt_token_ids,
-            params=SamplingParams(max_tokens=arrival.max_tokens, temperature=0, ignore_eos=True),
+            params=SamplingParams(max_tokens=limit, temperature=0),
+            eos_token_ids=[end_token(self._vocab_size)],
             priority=arrival.priority,
             arrival_s=arrival.at_s,
         )

@@ -22,8 +22,13 @@ def extend(digest: int, token_ids: Iterable[int]) -> int:
 
 
 def choose(digest: int, vocab_size: int) -> int:
-    """The token after those of `digest`."""
-    return (digest >> 24) % vocab_size
+    """The token after those of `digest`; never the end token."""
+    return (digest >> 24) % (vocab_size - 1)
+
+
+def end_token(vocab_size: int) -> int:
+    """The token that ends an answer."""
+    return vocab_size - 1
 
 
 def answer(prompt_token_ids: Iterable[int], num_tokens: int, vocab_size: int) -> list[int]:

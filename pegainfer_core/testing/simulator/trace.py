@@ -14,6 +14,8 @@ class Arrival(msgspec.Struct, frozen=True, kw_only=True):
         at_s: When it is sent.
         prompt_token_ids: Its prompt.
         max_tokens: Length of its answer.
+        has_limit: Whether the client asks for that length. Without, it sets no limit, and the model
+            ends the answer by an end token that the engine cannot foresee.
         priority: Lower runs first.
         client: Who sends it, by the trace's own count.
         turn: Its place among that client's.
@@ -22,6 +24,7 @@ class Arrival(msgspec.Struct, frozen=True, kw_only=True):
     at_s: float
     prompt_token_ids: list[int]
     max_tokens: int
+    has_limit: bool = True
     priority: int = 0
     client: int = 0
     turn: int = 0
