@@ -4,13 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from collections.abc import Sequence as Ordered
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Final
 from unittest import mock
 
 from pegainfer_qwen3 import scheduler
 
-from pegainfer_core.engine import FixedPrefillBudget, TargetedPrefillBudget, prefill_budget
+from pegainfer_core.engine import (
+    FixedPrefillBudget,
+    TargetedPrefillBudget,
+    budget,
+    chunking,
+    prefill_budget,
+)
 
 if TYPE_CHECKING:
     from pegainfer_core.contract import ServePlan
@@ -30,7 +36,7 @@ def beside(mixed_tokens: int, many_tokens: int | None = None) -> Policy:
         many_tokens: Most of them while many wait; None: as many as a step may hold.
     """
 
-    def budget(sequences: Ordered[Sequence], limit_tokens: int, num_decode: int) -> int:
+    def rule(sequences: Ordered[Sequence], limit_tokens: int, num_decode: int) -> int:
         if not num_decode:
             return min(_LONE, limit_tokens) if len(sequences) == 1 else limit_tokens
         waiting = sum(sequence.num_uncomputed for sequence in sequences)
@@ -38,7 +44,7 @@ def beside(mixed_tokens: int, many_tokens: int | None = None) -> Policy:
             return min(many_tokens or limit_tokens, limit_tokens)
         return min(mixed_tokens, limit_tokens)
 
-    return budget
+    return rule
 
 
 def always_limit(sequences: Ordered[Sequence], limit_tokens: int, num_decode: int) -> int:
@@ -72,6 +78,7 @@ POLICIES: Final[dict[str, Policy]] = {
     "512": beside(512),
     "2048": beside(2048),
     "limit": always_limit,
+    "whole": always_limit,
     "half": half_backlog,
     "many-2048": beside(1024, 2048),
     "many-4096": beside(1024, 4096),
@@ -80,11 +87,19 @@ POLICIES: Final[dict[str, Policy]] = {
     "strict-2048": beside(2048, 2048),
 }
 """By name. `N`: the present one with N tokens beside decoding rows while few wait; `many-N`: with N
-while many wait; `strict-N`: N however many wait."""
+while many wait; `strict-N`: N however many wait; `whole`: where the limit is as long as the
+context, without chunks."""
 
 
 TARGETS_MS: Final = {f"itl-{ms}": ms for ms in (10, 15, 20, 25, 30, 40, 60, 80)}
 """Policies that hold a gap between tokens, as `--itl-target-ms` does."""
+
+
+NAMES: Final = (*POLICIES, *TARGETS_MS)
+
+SHARING: Final = ("half", "first", "shortest")
+"""How a step's budget is shared out: half by rank and the rest to the shortest, as the engine does;
+all by rank; all to the shortest."""
 
 
 def make_budget(policy: str, plan: ServePlan) -> PrefillBudget:
@@ -99,11 +114,25 @@ def make_budget(policy: str, plan: ServePlan) -> PrefillBudget:
 
 
 @contextmanager
-def in_place(policy: str) -> Iterator[None]:
-    """Let Qwen3's scheduler, unchanged, look up another policy under the name it imports."""
+def in_place(policy: str, sharing: str = "half") -> Iterator[None]:
+    """Let Qwen3's scheduler, unchanged, look up other policies under the names it imports."""
 
     def make(plan: ServePlan) -> PrefillBudget:
         return make_budget(policy, plan)
 
-    with mock.patch.object(scheduler, "make_prefill_budget", make):
+    def share(sequences: Ordered[Sequence], budget_tokens: int) -> list[int]:
+        order: Ordered[int] = range(len(sequences))
+        if sharing == "shortest":
+            order = sorted(order, key=lambda i: sequences[i].num_uncomputed)
+        shares = [0] * len(sequences)
+        for index in order:
+            shares[index] = min(sequences[index].num_uncomputed, budget_tokens)
+            budget_tokens -= shares[index]
+        return shares
+
+    with ExitStack() as stack:
+        stack.enter_context(mock.patch.object(scheduler, "make_prefill_budget", make))
+        if sharing != "half":
+            for module in (budget, chunking):
+                stack.enter_context(mock.patch.object(module, "share_prefill_budget", share))
         yield
