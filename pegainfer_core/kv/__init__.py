@@ -10,7 +10,13 @@ from pegainfer_core.kv.event_log import (
     RemovedBlocks,
     StoredBlocks,
 )
-from pegainfer_core.kv.hashing import BlockHasher, HashFunction, PrefixIdentity, pack_tokens
+from pegainfer_core.kv.hashing import (
+    BlockHasher,
+    HashFunction,
+    PrefixIdentity,
+    pack_tokens,
+    try_packing,
+)
 from pegainfer_core.kv.manager import KvManager
 from pegainfer_core.kv.opening import make_hasher, open_kv
 from pegainfer_core.kv.paged_sequence import PagedSequence
@@ -51,4 +57,5 @@ __all__ = [
     "make_hasher",
     "open_kv",
     "pack_tokens",
+    "try_packing",
 ]

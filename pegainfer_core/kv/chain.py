@@ -95,6 +95,7 @@ class BlockChain:
     __slots__ = (
         "_hasher",
         "_pack",
+        "_packed",
         "block_tokens",
         "blocks",
         "due_tokens",
@@ -103,7 +104,21 @@ class BlockChain:
         "token_bytes",
     )
 
-    def __init__(self, identity: PrefixIdentity, hasher: BlockHasher, block_tokens: int) -> None:
+    def __init__(
+        self,
+        identity: PrefixIdentity,
+        hasher: BlockHasher,
+        block_tokens: int,
+        packed: bytes = b"",
+    ) -> None:
+        """Start without a hash.
+
+        Args:
+            identity: Of the sequence.
+            hasher: The hash scheme.
+            block_tokens: Tokens in one block.
+            packed: The sequence's first tokens, as far as they were packed already.
+        """
         self.identity = identity
         self.block_tokens = block_tokens
         self.hashes: list[bytes] = []
@@ -111,6 +126,7 @@ class BlockChain:
         self.blocks: list[Block] = []
         self.due_tokens = block_tokens
         self._hasher = hasher
+        self._packed = packed
         self._pack = _packer(block_tokens)
 
     @property
@@ -144,11 +160,19 @@ class BlockChain:
             self.token_bytes.append(token_bytes)
             hashes.append(self._hasher.next(self.identity, parent, token_bytes))
             return
-        packed = pack_tokens(token_ids[done * size : num_blocks * size])
+        packed = self.packed(token_ids, done, num_blocks)
         stride = size * _TOKEN_BYTES
         fresh = [packed[start : start + stride] for start in range(0, len(packed), stride)]
         hashes += self._hasher.extend(self.identity, parent, fresh)
         self.token_bytes += fresh
+
+    def packed(self, token_ids: list[int], first: int, stop: int) -> bytes:
+        """Packed tokens of the sequence's blocks [first, stop)."""
+        size = self.block_tokens
+        stride = size * _TOKEN_BYTES
+        if stop * stride <= len(self._packed):
+            return self._packed[first * stride : stop * stride]
+        return pack_tokens(token_ids[first * size : stop * size])
 
     def extra_keys(self, is_first: bool) -> tuple[str, ...] | None:
         """What the hash of one of its blocks covers by itself, beside tokens and parent."""

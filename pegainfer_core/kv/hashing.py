@@ -92,6 +92,14 @@ def pack_tokens(token_ids: list[int]) -> bytes:
     return packed.tobytes()
 
 
+def try_packing(token_ids: list[int]) -> bytes | None:
+    """Packed token ids; None when one of them does not fit 32 bits without a sign."""
+    try:
+        return pack_tokens(token_ids)
+    except OverflowError:
+        return None
+
+
 def unpack_tokens(token_bytes: bytes) -> list[int]:
     """Token ids of what `pack_tokens` gave."""
     packed = array("I", token_bytes)

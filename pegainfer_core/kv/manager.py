@@ -93,19 +93,22 @@ class KvManager:
         """Pages that hold so many tokens."""
         return -(-num_tokens // self.page_tokens)
 
-    def new_chain(self, *, cache_salt: str = "", adapter: str = "") -> BlockChain | None:
+    def new_chain(
+        self, *, cache_salt: str = "", adapter: str = "", packed: bytes = b""
+    ) -> BlockChain | None:
         """The chain of a new sequence, None without a prefix cache.
 
         Args:
             cache_salt: The client's own partition of the cache.
             adapter: Content of the sequence's adapter, such as a digest of its weights.
+            packed: What `pack_tokens` gave for its prompt, if it was called.
         """
         if self._cache is None:
             return None
         identity = PrefixIdentity(
             model=self._model_identity, adapter=adapter, cache_salt=cache_salt
         )
-        return BlockChain(identity, self._hasher, self.page_tokens)
+        return BlockChain(identity, self._hasher, self.page_tokens, packed)
 
     def admit(
         self,

@@ -9,7 +9,6 @@ from collections import OrderedDict
 from operator import attrgetter
 from typing import TYPE_CHECKING
 
-from pegainfer_core.kv.hashing import pack_tokens
 from pegainfer_core.kv.pool import PADDING_PAGE
 
 if TYPE_CHECKING:
@@ -95,8 +94,8 @@ class Trails:
     ) -> int:
         if stop <= start:
             return start
-        size, stride = chain.block_tokens, len(trail.token_bytes[start])
-        ours = pack_tokens(token_ids[start * size : stop * size])
+        stride = len(trail.token_bytes[start])
+        ours = chain.packed(token_ids, start, stop)
         theirs = trail.packed[start * stride : stop * stride]
         if ours == theirs:
             return stop
