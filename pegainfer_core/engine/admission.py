@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Literal
 from pegainfer_core.contract import KvBudget
 from pegainfer_core.engine.sequence import Sequence
 from pegainfer_core.engine.validation import check_request, clamp_max_tokens
+from pegainfer_core.kv import try_packing
 
 if TYPE_CHECKING:
     from pegainfer_core.contract import GenerateRequest, RejectReason, ServePlan
@@ -62,7 +63,8 @@ class Admission:
             request: What the client asks.
             adapter: Content of the request's adapter.
         """
-        reason = check_request(request, self._plan)
+        packed = try_packing(request.prompt_token_ids)
+        reason = check_request(request, self._plan, packed)
         if reason is not None:
             return reason
         max_tokens = clamp_max_tokens(request, self._plan.max_model_len)
@@ -77,7 +79,9 @@ class Admission:
                 total_pages=self._kv.pool.num_total,
                 page_tokens=self._kv.page_tokens,
             )
-        chain = self._kv.new_chain(cache_salt=request.cache_salt, adapter=adapter)
+        chain = self._kv.new_chain(
+            cache_salt=request.cache_salt, adapter=adapter, packed=packed or b""
+        )
         return Sequence(request, max_tokens, chain=chain)
 
     def start(self, sequence: Sequence, spared_pages: int = 0) -> bool:

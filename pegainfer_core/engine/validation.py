@@ -24,15 +24,23 @@ if TYPE_CHECKING:
 _WIDTH = "must fit 64 bits"
 
 
-def check_request(request: GenerateRequest, plan: ServePlan) -> RejectReason | None:
+def check_request(
+    request: GenerateRequest, plan: ServePlan, packed: bytes | None = None
+) -> RejectReason | None:
     """Find the first reason why a request can never be served, whatever the load.
 
     The rule for length: prompt plus `max_tokens` must fit the context; a request without
     `max_tokens` needs room for one token, and for its `min_tokens`, and is later clamped to the
     context.
+
+    Args:
+        request: What the client asks.
+        plan: What the engine serves.
+        packed: The prompt's ids as `pegainfer_core.kv.pack_tokens` gives them: looking through
+            these takes a hundredth of the time.
     """
     return (
-        _check_prompt(request, plan.vocab_size)
+        _check_prompt(request, plan.vocab_size, packed)
         or _check_field_widths(request)
         or _check_params(request, plan.vocab_size)
         or _check_capabilities(request, plan.capabilities)
@@ -77,10 +85,14 @@ def _too_wide(numbers: list[int]) -> bool:
     return bool(numbers) and not (-(2**63) <= min(numbers) and max(numbers) < 2**64)
 
 
-def _check_prompt(request: GenerateRequest, vocab_size: int) -> RejectReason | None:
+def _check_prompt(
+    request: GenerateRequest, vocab_size: int, packed: bytes | None
+) -> RejectReason | None:
     token_ids = request.prompt_token_ids
     if not token_ids:
         return EmptyPrompt()
+    if packed is not None and _highest(packed) < vocab_size:
+        return None
     # Two passes over a prompt take longer than anything else here, so these serve both questions.
     for token_id in (min(token_ids), max(token_ids)):
         if not 0 <= token_id < vocab_size:
@@ -88,6 +100,13 @@ def _check_prompt(request: GenerateRequest, vocab_size: int) -> RejectReason | N
                 return InvalidParam(field="prompt_token_ids", problem=_WIDTH)
             return InvalidToken(token_id=token_id, vocab_size=vocab_size)
     return None
+
+
+def _highest(packed: bytes) -> int:
+    # Whoever only validates without packed ids, such as a server, need not load NumPy.
+    import numpy as np
+
+    return int(np.frombuffer(packed, dtype="<u4").max())
 
 
 def _check_params(request: GenerateRequest, vocab_size: int) -> RejectReason | None:
