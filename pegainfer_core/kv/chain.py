@@ -90,6 +90,7 @@ class BlockChain:
         token_bytes: Packed tokens of the same blocks.
         blocks: The sequence's leading blocks that are published, its pages among their copies.
         due_tokens: Completed tokens with which the next block can be published.
+        num_known: Leading blocks that were published when it was last matched, usable or not.
     """
 
     __slots__ = (
@@ -101,6 +102,7 @@ class BlockChain:
         "due_tokens",
         "hashes",
         "identity",
+        "num_known",
         "token_bytes",
     )
 
@@ -125,6 +127,7 @@ class BlockChain:
         self.token_bytes: list[bytes] = []
         self.blocks: list[Block] = []
         self.due_tokens = block_tokens
+        self.num_known = 0
         self._hasher = hasher
         self._packed = packed
         self._pack = _packer(block_tokens)

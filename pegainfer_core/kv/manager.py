@@ -241,6 +241,7 @@ class KvManager:
             return []
         num_needless = len(sequence.token_ids) - 1 if use_cache else 0
         self._cache.match(chain, sequence.token_ids, num_needless // self.page_tokens)
+        chain.num_known = len(chain.blocks)
         if self.snapshots:
             del chain.blocks[self.snapshots.usable(chain.blocks) :]
             chain.settle()

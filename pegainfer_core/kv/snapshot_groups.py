@@ -27,6 +27,7 @@ class _Restore(NamedTuple):
 class _Taken(NamedTuple):
     num_blocks: int
     slots: tuple[int, ...]
+    passing: bool
 
 
 class SnapshotGroups:
@@ -63,6 +64,7 @@ class SnapshotGroups:
         self._page_tokens = page_tokens
         self._restores: dict[BlockChain, _Restore] = {}
         self._taken: dict[BlockChain, list[_Taken]] = {}
+        self._passing: dict[BlockChain, Block] = {}
 
     def __bool__(self) -> bool:
         """Whether there is any group."""
@@ -81,7 +83,16 @@ class SnapshotGroups:
         border = stop // distance * distance if distance else 0
         return border if border > start else 0
 
-    def take(self, sequence: PagedSequence, num_tokens: int) -> tuple[int, ...]:
+    def known_tokens(self, sequence: PagedSequence) -> int:
+        """Tokens of an admitted sequence up to where it leaves what the cache knows.
+
+        More than its prefix where a snapshot is missing: kept there, it would serve the next one.
+        """
+        return sequence.chain.num_known * self._page_tokens if sequence.chain is not None else 0
+
+    def take(
+        self, sequence: PagedSequence, num_tokens: int, *, passing: bool = False
+    ) -> tuple[int, ...]:
         """Slots, by group, to copy a sequence's state to behind its first `num_tokens` tokens.
 
         Call it when the step that computes them is planned.
@@ -89,6 +100,8 @@ class SnapshotGroups:
         Args:
             sequence: Holds pages.
             num_tokens: At a border.
+            passing: Whether it is of no use once a later one of the sequence's passing ones is
+                known: of those, only the newest is kept.
 
         Returns:
             Nothing when it cannot be kept: no room, or nobody could find it.
@@ -111,7 +124,7 @@ class SnapshotGroups:
                 self._give_back(slots)
                 return ()
             slots.append(slot)
-        self._taken.setdefault(chain, []).append(_Taken(num_blocks, tuple(slots)))
+        self._taken.setdefault(chain, []).append(_Taken(num_blocks, tuple(slots), passing))
         return tuple(slots)
 
     def sources(self, sequence: PagedSequence) -> tuple[int, ...]:
@@ -148,19 +161,23 @@ class SnapshotGroups:
         if taken is None:
             return
         while taken and taken[0].num_blocks <= num_completed_blocks:
-            num_blocks, slots = taken.pop(0)
+            num_blocks, slots, passing = taken.pop(0)
             if num_blocks > len(chain.blocks):
                 # A foreign block has this one's hash, so nobody will find it.
                 self._give_back(slots)
                 continue
-            for pool, slot in zip(self.pools, slots, strict=True):
-                pool.attach(slot, chain.blocks[num_blocks - 1])
+            block = chain.blocks[num_blocks - 1]
+            parts = zip(self.pools, slots, strict=True)
+            is_new = all([pool.attach(slot, block) for pool, slot in parts])
+            if passing:
+                self._pass_on(chain, block if is_new else None)
         if not taken:
             del self._taken[chain]
 
     def leave(self, chain: BlockChain) -> None:
         """Take everything from a sequence that lets go of its pages."""
         self._unpin(chain)
+        self._passing.pop(chain, None)
         for taken in self._taken.pop(chain, ()):
             self._give_back(taken.slots)
 
@@ -174,6 +191,14 @@ class SnapshotGroups:
         if restore is not None:
             for pool in self.pools:
                 pool.unpin(restore.block)
+
+    def _pass_on(self, chain: BlockChain, block: Block | None) -> None:
+        """Drop a sequence's last passing snapshots; those of `block` come after them."""
+        last = self._passing.pop(chain, None)
+        if last is not None:
+            self.forget(last)
+        if block is not None:
+            self._passing[chain] = block
 
     def _give_back(self, slots: Iterable[int]) -> None:
         for pool, slot in zip(self.pools, slots, strict=False):

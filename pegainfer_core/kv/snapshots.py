@@ -92,14 +92,19 @@ class SnapshotPool:
         self._num_taken -= 1
         self._free.append(slot)
 
-    def attach(self, slot: int, block: Block) -> None:
-        """Make a taken slot, now written, a block's snapshot; freed when the block has one."""
+    def attach(self, slot: int, block: Block) -> bool:
+        """Make a taken slot, now written, a block's snapshot; freed when the block has one.
+
+        Returns:
+            Whether it had none.
+        """
         if block in self._slots:
             self.give_back(slot)
-            return
+            return False
         self._num_taken -= 1
         self._slots[block] = slot
         self._idle[block] = None
+        return True
 
     def pin(self, block: Block) -> int:
         """The slot of a block's snapshot, which stays as it is until `unpin`.
