@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     )
     from pegainfer_core.testing.simulator import (
         H200_FRONT_END,
+        H200_HOST_TIER,
         H200_PLAN,
         H200_QWEN3_4B,
         Arrival,
@@ -42,9 +43,11 @@ if TYPE_CHECKING:
         ConversationTrace,
         CostModel,
         FrontEndCost,
+        HostTierCost,
         OpenTrace,
         Report,
         SchedulerFactory,
+        SimulatedHostTier,
         SimulatedRunner,
         Simulation,
         SimulationError,
@@ -58,6 +61,7 @@ if TYPE_CHECKING:
         script,
         table_model,
         tiny_qwen3,
+        tiny_qwen35,
     )
 
 __all__ = [
@@ -67,6 +71,7 @@ __all__ = [
     "EOS_ID",
     "FOREIGN_CONFIGS",
     "H200_FRONT_END",
+    "H200_HOST_TIER",
     "H200_PLAN",
     "H200_QWEN3_4B",
     "THINK_ID",
@@ -79,6 +84,7 @@ __all__ = [
     "CostModel",
     "FamilyConformance",
     "FrontEndCost",
+    "HostTierCost",
     "KvTierConformance",
     "LifecycleConformance",
     "LimitsConformance",
@@ -89,6 +95,7 @@ __all__ = [
     "SamplingConformance",
     "SchedulerFactory",
     "SchedulingConformance",
+    "SimulatedHostTier",
     "SimulatedRunner",
     "Simulation",
     "SimulationError",
@@ -103,10 +110,12 @@ __all__ = [
     "script",
     "table_model",
     "tiny_qwen3",
+    "tiny_qwen35",
 ]
 
 _SIMULATOR = (
     "H200_FRONT_END",
+    "H200_HOST_TIER",
     "H200_PLAN",
     "H200_QWEN3_4B",
     "Arrival",
@@ -114,16 +123,18 @@ _SIMULATOR = (
     "ConversationTrace",
     "CostModel",
     "FrontEndCost",
+    "HostTierCost",
     "OpenTrace",
     "Report",
     "SchedulerFactory",
+    "SimulatedHostTier",
     "SimulatedRunner",
     "Simulation",
     "SimulationError",
     "Spread",
     "Trace",
 )
-_TINY = ("TableRow", "edit_config", "row", "script", "table_model", "tiny_qwen3")
+_TINY = ("TableRow", "edit_config", "row", "script", "table_model", "tiny_qwen3", "tiny_qwen35")
 
 
 def __getattr__(name: str) -> object:

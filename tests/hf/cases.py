@@ -1,4 +1,4 @@
-"""The tiny Qwen3 checkpoints that goldens exist for, and the prompts they are made from."""
+"""The tiny checkpoints that goldens exist for, and the prompts they are made from."""
 
 from pathlib import Path
 from typing import Any
@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from pegainfer_core.testing.tiny import tiny_qwen3
+from pegainfer_core.testing.tiny import tiny_qwen3, tiny_qwen35
 
 GOLDEN_DIR = Path(__file__).parent / "goldens"
 
@@ -47,14 +47,50 @@ CASES: dict[str, dict[str, Any]] = {
     },
 }
 
+#: Arguments of `tiny_qwen35` by case: value heads per key head 1, 2, 3 and 4, several groups of
+#: query heads, keys and values of other widths, short and long convolutions, real head sizes.
+QWEN35_CASES: dict[str, dict[str, Any]] = {
+    "qwen35_ratio1": {"linear_heads": (2, 2), "heads": (4, 4), "seed": 21},
+    "qwen35_ratio2": {"kinds": "LLLF", "heads": (4, 2), "seed": 22},
+    "qwen35_ratio3": {"linear_heads": (2, 6), "linear_dims": (16, 32), "heads": (6, 1), "seed": 23},
+    "qwen35_ratio4": {"linear_heads": (1, 4), "linear_dims": (64, 16), "seed": 24, "eps": 1e-2},
+    "qwen35_tied": {"tied": True, "eps": 1e-2, "kinds": "LFLF", "seed": 25},
+    "qwen35_nested": {"nested": True, "shards": 3, "conv_taps": 3, "seed": 26},
+    "qwen35_sizes": {
+        "hidden": 64,
+        "intermediate": 128,
+        "kinds": "LF",
+        "head_dim": 256,
+        "linear_heads": (1, 2),
+        "linear_dims": (128, 128),
+        "partial_rotary_factor": 0.25,
+        "rope_theta": 10_000_000.0,
+        "seed": 27,
+    },
+    "qwen35_bf16": {"dtype": "bfloat16", "kinds": "LLLF", "head_dim": 64, "seed": 28},
+    "qwen35_bf16_tied": {
+        "dtype": "bfloat16",
+        "tied": True,
+        "nested": True,
+        "linear_heads": (2, 6),
+        "heads": (6, 1),
+        "kinds": "LLFL",
+        "eps": 1e-2,
+        "seed": 29,
+    },
+}
+ALL_CASES = CASES | QWEN35_CASES
+
 
 def build(case: str, model_dir: Path) -> Path:
     """Write the checkpoint of a case into a new folder."""
+    if case in QWEN35_CASES:
+        return tiny_qwen35(model_dir, **QWEN35_CASES[case])
     return tiny_qwen3(model_dir, **CASES[case])
 
 
 def prompt(case: str, num_tokens: int, attempt: int) -> npt.NDArray[np.int32]:
     """One of the candidate prompts of a case: the same ids on every machine."""
-    vocab = CASES[case].get("vocab", 1000)
+    vocab = ALL_CASES[case].get("vocab", 1000)
     bits = np.random.Philox(key=np.array([num_tokens, attempt], np.uint64))
     return (bits.random_raw(num_tokens) % np.uint64(vocab)).astype(np.int32)

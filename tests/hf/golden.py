@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 
 from pegainfer_core.weights import Checkpoint
-from tests.hf.cases import CASES, GOLDEN_DIR
+from tests.hf.cases import ALL_CASES, GOLDEN_DIR
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -82,7 +82,7 @@ def save(golden: Golden) -> Path:
 
 
 def load(case: str) -> Golden:
-    dtype: DType = "bfloat16" if CASES[case].get("dtype") == "bfloat16" else "float32"
+    dtype: DType = "bfloat16" if ALL_CASES[case].get("dtype") == "bfloat16" else "float32"
     with np.load(GOLDEN_DIR / f"{case}.npz") as stored:
         prompts = {
             int(length): PromptGolden(

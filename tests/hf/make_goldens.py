@@ -10,7 +10,7 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tests.hf.cases import CASES, NUM_GREEDY_TOKENS, PROMPT_LENGTHS, build, prompt
+from tests.hf.cases import ALL_CASES, NUM_GREEDY_TOKENS, PROMPT_LENGTHS, build, prompt
 from tests.hf.golden import (
     Golden,
     PromptGolden,
@@ -20,7 +20,7 @@ from tests.hf.golden import (
     top2,
     weights_digest,
 )
-from tests.hf.transformers_run import TransformersQwen3
+from tests.hf.transformers_run import TransformersModel
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -34,7 +34,7 @@ MIN_DISTINCT_TOKENS = 12
 MAX_GOLDEN_BYTES = 400_000
 
 
-def choose_prompt(case: str, num_tokens: int, model: TransformersQwen3) -> NDArray[np.int32]:
+def choose_prompt(case: str, num_tokens: int, model: TransformersModel) -> NDArray[np.int32]:
     """The candidate whose greedy path has the widest narrowest lead, among the varied ones.
 
     Free-running equality of another implementation is a fair test only on a path where rounding
@@ -50,7 +50,7 @@ def choose_prompt(case: str, num_tokens: int, model: TransformersQwen3) -> NDArr
 
 
 def run_prompt(
-    token_ids: NDArray[np.int32], model: TransformersQwen3, model_bf16: TransformersQwen3 | None
+    token_ids: NDArray[np.int32], model: TransformersModel, model_bf16: TransformersModel | None
 ) -> PromptGolden:
     logits = model.logits(token_ids)
     rows = kept_rows(token_ids.size)
@@ -75,9 +75,9 @@ def run_prompt(
 def make(case: str, model_dir: Path, known: Mapping[int, PromptGolden] | None = None) -> Golden:
     """Build a case's checkpoint and run it, with the prompts of a known golden if there is one."""
     build(case, model_dir)
-    model = TransformersQwen3(model_dir)
-    is_bf16 = CASES[case].get("dtype") == "bfloat16"
-    model_bf16 = TransformersQwen3(model_dir, "bfloat16") if is_bf16 else None
+    model = TransformersModel(model_dir)
+    is_bf16 = ALL_CASES[case].get("dtype") == "bfloat16"
+    model_bf16 = TransformersModel(model_dir, "bfloat16") if is_bf16 else None
     token_ids = {
         length: known[length].prompt if known else choose_prompt(case, length, model)
         for length in PROMPT_LENGTHS
@@ -87,7 +87,7 @@ def make(case: str, model_dir: Path, known: Mapping[int, PromptGolden] | None = 
 
 
 def main() -> None:
-    for case in sys.argv[1:] or CASES:
+    for case in sys.argv[1:] or ALL_CASES:
         with tempfile.TemporaryDirectory() as folder:
             golden = make(case, Path(folder) / case)
         path = save(golden)

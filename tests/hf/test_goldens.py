@@ -12,7 +12,7 @@ import pytest
 
 from pegainfer_core.testing.tiny import edit_config
 from pegainfer_core.weights import load_config, rope_config
-from tests.hf.cases import CASES, GOLDEN_DIR, NUM_GREEDY_TOKENS, PROMPT_LENGTHS, build
+from tests.hf.cases import ALL_CASES, CASES, GOLDEN_DIR, NUM_GREEDY_TOKENS, PROMPT_LENGTHS, build
 from tests.hf.gate import compare, compare_greedy
 from tests.hf.golden import PromptGolden, load, top2, weights_digest
 from tests.hf.reference_qwen3 import ReferenceQwen3
@@ -33,11 +33,11 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str]
 
 
 def test_every_case_has_a_golden_and_no_golden_is_left_over() -> None:
-    assert sorted(path.stem for path in GOLDEN_DIR.iterdir()) == sorted(CASES)
+    assert sorted(path.stem for path in GOLDEN_DIR.iterdir()) == sorted(ALL_CASES)
     assert max(path.stat().st_size for path in GOLDEN_DIR.iterdir()) <= 400_000
 
 
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("case", ALL_CASES)
 def test_weights_are_those_of_the_golden(case: str, folders: Callable[[str], Path]) -> None:
     golden = load(case)
     assert weights_digest(folders(case)) == golden.weights_sha256

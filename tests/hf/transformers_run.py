@@ -24,8 +24,8 @@ torch.set_num_threads(1)
 _TYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 
 
-class TransformersQwen3:
-    """transformers' own Qwen3 with eager attention.
+class TransformersModel:
+    """transformers' own model with eager attention; of a multimodal one the text model.
 
     Raises:
         RuntimeError: A tensor is missing, is not expected, or has another shape: transformers
@@ -33,7 +33,7 @@ class TransformersQwen3:
     """
 
     def __init__(self, model_dir: Path, dtype: Literal["float32", "bfloat16"] = "float32") -> None:
-        model, info = transformers.Qwen3ForCausalLM.from_pretrained(
+        model, info = transformers.AutoModelForCausalLM.from_pretrained(
             model_dir,
             dtype=_TYPES[dtype],
             attn_implementation="eager",

@@ -97,12 +97,18 @@ def unit_length(heads: FloatArray) -> FloatArray:
 
 def sigmoid(values: FloatArray) -> FloatArray:
     """1 / (1 + exp(-x))."""
-    result: FloatArray = 1 / (1 + np.exp(np.minimum(-values, _MAX_EXPONENT)))
+    result = np.negative(values)
+    np.minimum(result, _MAX_EXPONENT, out=result)
+    np.exp(result, out=result)
+    result += 1
+    np.reciprocal(result, out=result)
     return result
 
 
 def softplus(values: FloatArray) -> FloatArray:
     """log(1 + exp(x))."""
-    bent: FloatArray = np.log1p(np.exp(np.minimum(values, _LINEAR_FROM)))
+    bent = np.empty_like(values)
+    np.minimum(values, _LINEAR_FROM, out=bent)
+    np.log1p(np.exp(bent, out=bent), out=bent)
     np.copyto(bent, values, where=values > _LINEAR_FROM)
     return bent

@@ -9,11 +9,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final, Literal
 
-import numpy as np
-
 from pegainfer_core.testing.tiny.folder import JsonObject, old_spelling, write_folder
+from pegainfer_core.testing.tiny.values import seeded_values
 from pegainfer_core.weights import FloatArray, FloatType
-from pegainfer_core.weights.seeded import BLOCK_VALUES, fill_block, normal_table, num_blocks
 
 __all__ = ["RopeKind", "tiny_qwen3"]
 
@@ -155,17 +153,12 @@ def _values(
     name: str, shape: tuple[int, ...], tied: bool, dtype: FloatType, seed: int
 ) -> FloatArray:
     if len(shape) == 1:
-        table = normal_table(1.0, _NORM_STD, dtype)
+        mean, std = 1.0, _NORM_STD
     elif name == "lm_head.weight":
-        table = normal_table(0.0, _HEAD_STD, dtype)
+        mean, std = 0.0, _HEAD_STD
     elif name == "model.embed_tokens.weight":
-        table = normal_table(0.0, _TIED_STD if tied else 1.0, dtype)
+        mean, std = 0.0, _TIED_STD if tied else 1.0
     else:
         # Wider than 1/sqrt(fan_in) for wide inputs, so that every block moves the result.
-        table = normal_table(0.0, max(0.08, shape[-1] ** -0.5), dtype)
-    values = np.empty(shape, np.float32)
-    flat = values.reshape(-1)
-    for block in range(num_blocks(flat.size)):
-        part = flat[block * BLOCK_VALUES : (block + 1) * BLOCK_VALUES]
-        fill_block(part, table, seed, name, block)
-    return values
+        mean, std = 0.0, max(0.08, shape[-1] ** -0.5)
+    return seeded_values(name, shape, mean, std, dtype, seed)

@@ -1,0 +1,140 @@
+"""Puts a Qwen3.5 engine together: weights, states, KV pages, model, runner, scheduler."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+import msgspec
+
+from pegainfer_core.backend import make_backend
+from pegainfer_core.engine import (
+    BuiltEngine,
+    DecoderRunner,
+    LocalEngine,
+    engine_info,
+    fitted_plan,
+    lay_out,
+    max_logit_rows,
+    max_step_tokens,
+)
+from pegainfer_core.kv import SnapshotSpec, open_kv
+from pegainfer_core.sampling import make_step_sampler
+from pegainfer_core.weights import (
+    ParameterLoader,
+    compute_dtype,
+    load_config,
+    loading_bar,
+    open_source,
+    text_tensor_name,
+)
+from pegainfer_qwen35.config import parse_config
+from pegainfer_qwen35.model import Qwen35Model
+from pegainfer_qwen35.options import Qwen35Options
+from pegainfer_qwen35.scheduler import Qwen35Scheduler
+from pegainfer_qwen35.snapshots import SnapshotPlanner
+from pegainfer_qwen35.state import kv_layout, num_snapshots, state_layout
+from pegainfer_qwen35.weights import WeightReader, ignored_names, model_specs, skipped_parts
+
+if TYPE_CHECKING:
+    from pegainfer_core.backend import Backend, DType, KvPool
+    from pegainfer_core.contract import LaunchContext, ServePlan
+    from pegainfer_core.sampling import StepSampler
+    from pegainfer_qwen35.config import Qwen35Config
+    from pegainfer_qwen35.weights import Qwen35Weights
+
+logger = logging.getLogger(__name__)
+
+
+def launch(context: LaunchContext, plan: ServePlan) -> LocalEngine:
+    """Load the checkpoint and start its engine in this process; returns once it is ready.
+
+    Raises:
+        ConfigError: The checkpoint is at fault.
+    """
+    return LocalEngine(lambda: _build(context, plan))
+
+
+class LoadedModel(NamedTuple):
+    """A model on its backend, the KV pages it writes, and what chooses its tokens."""
+
+    model: Qwen35Model
+    weights: Qwen35Weights
+    kv: KvPool
+    sampler: StepSampler
+    num_snapshots: int
+
+
+def load_model(context: LaunchContext, plan: ServePlan, backend: Backend) -> LoadedModel:
+    """Load a checkpoint onto a backend, with room for the plan's steps.
+
+    Raises:
+        ConfigError: The checkpoint is at fault.
+    """
+    options = context.options
+    config = parse_config(load_config(Path(context.model_dir)))
+    weights, dtype = _load_weights(context, config, backend)
+    own = msgspec.convert(context.family_options, Qwen35Options)
+    states_layout = state_layout(config, dtype)
+    num_saved = num_snapshots(states_layout, options, own, plan.backend)
+    # Before the pages are sized: every request needs a state, and pages take what is left.
+    states = backend.state_pool(states_layout, plan.max_num_seqs + num_saved)
+    layout = kv_layout(config, plan.page_tokens, dtype)
+    workspace = backend.workspace(max_step_tokens(plan), plan.max_model_len)
+    rows = max_logit_rows(plan)
+    model = Qwen35Model(config, weights, backend, dtype, workspace, states, rows)
+    backend.prepare_decoder(model.shape, config.hidden_size, config.intermediate_size, layout)
+    sampler = make_step_sampler(backend, plan.vocab_size, plan.max_num_seqs, options.seed)
+    num_pages = plan.num_pages
+    if num_pages is None:
+        # What steps need is taken before the pages get the rest.
+        lay_out(model, backend, backend.kv_pool(layout, 0), plan)
+        num_pages = backend.fitting_pages(layout, options.gpu_memory_utilization)
+    kv = backend.kv_pool(layout, num_pages)
+    return LoadedModel(model, weights, kv, sampler, num_saved)
+
+
+def _load_weights(
+    context: LaunchContext, config: Qwen35Config, backend: Backend
+) -> tuple[Qwen35Weights, DType]:
+    specs = model_specs(config)
+    raw_config = load_config(Path(context.model_dir))
+    with open_source(context, specs, config.dtype) as source, loading_bar() as progress:
+        skipped = skipped_parts(source.names())
+        if skipped:
+            logger.info("only the text model is served: skipping %s", skipped)
+        dtype = backend.compute_dtype(compute_dtype(raw_config, source))
+        loader = ParameterLoader(
+            source,
+            specs,
+            dtype=dtype.value,
+            rename=text_tensor_name,
+            ignore=ignored_names(config),
+            progress=progress,
+        )
+        backend.begin_loading(loader)
+        return WeightReader(loader, config, backend, dtype).read_all(), dtype
+
+
+def _build(context: LaunchContext, plan: ServePlan) -> BuiltEngine:
+    backend = make_backend(plan.backend, context.options, context.threads)
+    try:
+        return _build_on(backend, context, plan)
+    except BaseException:
+        backend.close()
+        raise
+
+
+def _build_on(backend: Backend, context: LaunchContext, plan: ServePlan) -> BuiltEngine:
+    options = context.options
+    loaded = load_model(context, plan, backend)
+    kv_pages, states = loaded.kv, loaded.model.states
+    plan = fitted_plan(plan, kv_pages.layout, kv_pages.num_pages - 1, options.max_model_len)
+    runner = DecoderRunner(loaded.model, backend, kv_pages, loaded.sampler, plan, states)
+    runner.warm_up()
+    spec = SnapshotSpec(num_slots=loaded.num_snapshots, every_tokens=plan.page_tokens)
+    kv = open_kv(kv_pages.num_pages, plan.page_tokens, options, snapshots=[spec])
+    snapshots = SnapshotPlanner(kv, first_slot=plan.max_num_seqs)
+    scheduler = Qwen35Scheduler(runner, kv, plan, snapshots, options.kv_reserve)
+    return BuiltEngine(scheduler, engine_info(context, plan, kv))

@@ -1,0 +1,24 @@
+"""Tiny checkpoints, built once a session."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.hf import cases
+
+Checkpoint = Callable[[str], Path]
+
+
+@pytest.fixture(scope="session")
+def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Checkpoint:
+    """`checkpoint(case)`: the folder that a golden exists for, made when first asked for."""
+    base = tmp_path_factory.mktemp("qwen35")
+
+    def folder(case: str) -> Path:
+        path = base / case
+        return path if path.exists() else cases.build(case, path)
+
+    return folder
