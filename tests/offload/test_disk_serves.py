@@ -11,17 +11,19 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
 from pegainfer_echo.checkpoint import write_checkpoint
 
 from pegainfer_core import LLM, SamplingParams
+from pegainfer_core.offload import HostGrowth, Worth, lower_tier, worth
 from pegainfer_core.offload.disk_segment import read_shape
 from pegainfer_core.plugin import PluginFault, UserFault
 from pegainfer_core.testing import tiny_qwen3
 
-from .disk_bench import ROOT
+from .disk_bench import ROOT, WAIT_S
 
 PROMPTS = [f"{number}: the quick brown fox jumps over the lazy dog, " * 4 for number in range(3)]
 PARAMS = SamplingParams(max_tokens=6, temperature=0.0, ignore_eos=True)
@@ -46,6 +48,25 @@ def serve(model: Path, folder: Path | None) -> Served:
         [list(answer.token_ids) for answer in answers],
         [answer.num_cached_tokens for answer in answers],
     )
+
+
+def make_patient(patch: pytest.MonkeyPatch) -> None:
+    """On a busy machine a tiny model computes before memory is there, or before a tier answers."""
+    grow = HostGrowth.__init__
+
+    def grown(self: HostGrowth, *arguments: Any) -> None:
+        grow(self, *arguments)
+        self.join()
+
+    patch.setattr(HostGrowth, "__init__", grown)
+    patch.setattr(Worth, "pays", lambda self, num_by_source: True)
+    patch.setattr(worth, "_LEAST_PATIENCE_S", WAIT_S)
+    patch.setattr(lower_tier, "_LOOKUP_S", WAIT_S)
+
+
+@pytest.fixture(autouse=True)
+def patience(monkeypatch: pytest.MonkeyPatch) -> None:
+    make_patient(monkeypatch)
 
 
 @pytest.fixture(scope="module")
@@ -148,6 +169,7 @@ def test_an_engine_killed_while_saving_leaves_right_pages(
 ) -> None:
     code = (
         "import sys; from pathlib import Path; from tests.offload import test_disk_serves as t;"
+        "import pytest; t.make_patient(pytest.MonkeyPatch());"
         "t.PROMPTS = [f'{turn} {p}' if turn else p for turn in range(40) for p in t.PROMPTS];"
         "t.serve(Path(sys.argv[1]), Path(sys.argv[2]))"
     )
