@@ -1,7 +1,8 @@
 """K07: an abort is a normal event at any moment, also while its step is on the device.
 
 Seen elsewhere: aborting in the middle of a chunked prefill hits an assertion, leaks blocks, or
-frees memory that is still being written. Overlapped steps are owed by a later issue (pending.toml).
+frees memory that is still being written. Overlapped steps have tests of
+their own (test_k07_overlapped.py).
 """
 
 from __future__ import annotations
