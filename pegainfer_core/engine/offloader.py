@@ -11,8 +11,8 @@ from queue import Empty
 from typing import TYPE_CHECKING, Final
 
 from pegainfer_core.engine.offload_counts import OffloadCounts
-from pegainfer_core.engine.page_keys import PageKeys
-from pegainfer_core.offload import HOST, PageHold, PageSave, Restore
+from pegainfer_core.engine.sequence_saver import SequenceSaver
+from pegainfer_core.offload import HOST, PageHold, PageKeys, Restore
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from pegainfer_core.contract import KvOffloadMetrics
     from pegainfer_core.engine.sequence import Sequence
     from pegainfer_core.engine.step import StepPlan
-    from pegainfer_core.kv import BlockChain, KvManager
+    from pegainfer_core.kv import BlockChain, KvManager, PageKey
     from pegainfer_core.offload import HostPool, HostSlot, OffloadThread
 
 logger = logging.getLogger(__name__)
@@ -59,18 +59,19 @@ class Offloader:
         self._pool = pool
         self._thread = thread
         self._mover = mover
-        self._keys = PageKeys(identity)
+        self._identity = identity
         self._close = close
         self._counts = OffloadCounts()
         self._restores: dict[Restore, Sequence] = {}
         self._by_request: dict[int, Restore] = {}
-        self._ghosts: set[PageHold] = set()
+        self._written: dict[Restore, PageHold] = {}
+        self._saver = SequenceSaver(kv, thread)
         self._failed = False
 
     @property
     def busy(self) -> bool:
         """Whether copies hold pages of sequences that are gone, or a restore is under way."""
-        return bool(self._ghosts or self._restores)
+        return self._saver.holds_pages or bool(self._restores)
 
     def begin(self, started: list[Sequence]) -> list[Sequence]:
         """Look for more of the prefixes; see `KvOffload`."""
@@ -78,8 +79,12 @@ class Offloader:
             chain = sequence.chain
             sequence.num_saved_pages = len(chain.blocks) if chain is not None else 0
             sequence.hold = PageHold()
-            if chain is not None and sequence.prompt_logprobs is None and not self._failed:
-                self._look(sequence, chain)
+            if chain is None or self._failed:
+                continue
+            keys = sequence.page_keys or PageKeys(self._identity, chain)
+            sequence.page_keys = keys
+            if sequence.prompt_logprobs is None:
+                self._look(sequence, chain, keys)
         return [sequence for sequence in started if not sequence.restoring]
 
     def commit(self, sequences: Iterable[Sequence]) -> None:
@@ -87,27 +92,21 @@ class Offloader:
         news = self._thread.news
         while not news.empty():
             self._take(news.get())
-        self._publish(sequences)
+        self._saver.publish(sequences)
 
     def release(self, sequence: Sequence) -> None:
         """Publish, save and take back; pages stay used until their copies have landed."""
-        self._publish((sequence,))
         restore = self._by_request.pop(sequence.request_id, None)
         if restore is not None:
             restore.cancelled = True
             sequence.restoring = False
             self._thread.cancel(restore)
-        hold = sequence.hold
-        if hold is not None and hold.num_copies:
-            hold.page_ids = sequence.page_ids.copy()
-            self._kv.pool.share(hold.page_ids)
-            self._ghosts.add(hold)
-        self._kv.release(sequence)
+        self._saver.release(sequence)
 
     def reclaim(self) -> bool:
         """Wait for pages that only copies use; see `KvOffload`."""
         num_used = self._kv.pool.num_used
-        while self._ghosts:
+        while self._saver.holds_pages:
             self._wait(_RECLAIM_S)
             if self._kv.pool.num_used < num_used:
                 return True
@@ -145,32 +144,16 @@ class Offloader:
             self._pool,
             self._kv.page_tokens,
             num_restoring=len(self._by_request),
-            num_held_pages=sum(len(hold.page_ids) for hold in self._ghosts),
+            num_held_pages=self._saver.num_held_pages,
         )
 
     def close(self) -> None:
         """End the offload thread."""
         self._close()
+        self._saver.flush()
         self._thread.close()
 
-    def _publish(self, sequences: Iterable[Sequence]) -> None:
-        saves: list[PageSave] = []
-        for sequence in self._kv.commit(sequences):
-            chain, hold = sequence.chain, sequence.hold
-            if chain is None or hold is None or self._failed:
-                continue
-            first, end = sequence.num_saved_pages, len(chain.blocks)
-            if first < end:
-                keys, parent = self._keys.of(sequence, chain, first, end)
-                for key, page_id in zip(keys, sequence.page_ids[first:end], strict=True):
-                    saves.append(PageSave(key, parent, page_id, hold))
-                    parent = key
-                hold.num_copies += end - first
-                sequence.num_saved_pages = end
-        if saves:
-            self._thread.save(saves)
-
-    def _look(self, sequence: Sequence, chain: BlockChain) -> None:
+    def _look(self, sequence: Sequence, chain: BlockChain, keys: PageKeys) -> None:
         """Restore what lies behind the prefix on the device, if that is quicker."""
         first = len(chain.blocks)
         limit = (len(sequence.token_ids) - 1) // self._kv.page_tokens
@@ -178,43 +161,45 @@ class Offloader:
             return
         self._counts.query_pages += limit - first
         if self._thread.tiers:
-            keys, parent = self._keys.of(sequence, chain, first, limit)
-            slots = self._pool.lease_held(keys)
+            chain.extend(sequence.token_ids, limit)
+            names, parent = keys.of(first, limit)
+            slots = self._pool.lease_held(names)
             if None in slots:
-                restore = Restore(keys, parent, slots)
+                restore = Restore(names, parent, slots)
                 self._admit(restore, sequence)
                 self._thread.search(restore)
                 return
             found = [slot for slot in slots if slot is not None]
         else:
-            found = self._lease(sequence, chain, first, limit)
-        self._restore_from_host(sequence, chain, first, found)
+            found = self._lease(sequence, chain, keys, limit)
+        if found:
+            self._restore_from_host(sequence, *keys.of(first, first + len(found)), found)
 
     def _lease(
-        self, sequence: Sequence, chain: BlockChain, first: int, limit: int
+        self, sequence: Sequence, chain: BlockChain, keys: PageKeys, limit: int
     ) -> list[HostSlot]:
         """What host memory holds in a row; a prompt that nobody has seen costs next to nothing."""
         slots: list[HostSlot] = []
+        end = first = len(chain.blocks)
         width = _FIRST_LOOK_PAGES
-        while (begin := first + len(slots)) < limit:
-            keys, _ = self._keys.of(sequence, chain, begin, min(begin + width, limit))
-            held = self._pool.lease(keys)
-            slots += held
-            if len(held) < len(keys):
-                break
+        while end < limit and end == first + len(slots):
+            begin, end = end, min(end + width, limit)
+            chain.extend(sequence.token_ids, end)
+            slots += self._pool.lease(keys.of(begin, end)[0])
             width *= _WIDER_LOOK
         return slots
 
     def _restore_from_host(
-        self, sequence: Sequence, chain: BlockChain, first: int, slots: list[HostSlot]
+        self,
+        sequence: Sequence,
+        keys: list[PageKey],
+        parent: PageKey | None,
+        slots: list[HostSlot],
     ) -> None:
-        if not slots:
-            return
         if not self._thread.worth.pays({HOST: len(slots)}):
             self._counts.num_skipped += 1
             self._pool.unpin(slots)
             return
-        keys, parent = self._keys.of(sequence, chain, first, first + len(slots))
         restore = Restore(keys, parent, list(slots))
         self._admit(restore, sequence)
         self._give_pages(restore, sequence)
@@ -230,16 +215,16 @@ class Offloader:
         first = len(sequence.page_ids)
         self._kv.grow(sequence, (first + restore.limit) * self._kv.page_tokens)
         if sequence.hold is not None:
-            sequence.hold.num_copies += 1
-        restore.hold = sequence.hold
+            sequence.hold.is_restored = True
+            self._written[restore] = sequence.hold
         restore.fence = self._mover.fence()
         restore.page_ids = sequence.page_ids[first:]
 
-    def _take(self, news: list[PageHold] | Restore | None) -> None:
+    def _take(self, news: int | Restore | None) -> None:
         if news is None:
             self._give_up()
         elif not isinstance(news, Restore):
-            self._count_down(news)
+            self._saver.land(news)
         elif news in self._restores:
             if news.finished:
                 self._end(news)
@@ -251,8 +236,10 @@ class Offloader:
         """Count, and let the sequence go on behind what has landed."""
         sequence = self._restores.pop(restore)
         self._counts.take(restore)
-        if restore.hold is not None:
-            self._count_down([restore.hold])
+        hold = self._written.pop(restore, None)
+        if hold is not None:
+            hold.is_restored = False
+            self._saver.free()
         if restore.cancelled:
             return
         del self._by_request[sequence.request_id]
@@ -272,16 +259,7 @@ class Offloader:
         for restore in list(self._restores):
             restore.num_landed, restore.failed = 0, True
             self._end(restore)
-        for hold in list(self._ghosts):
-            hold.num_copies = 1
-            self._count_down([hold])
-
-    def _count_down(self, holds: list[PageHold]) -> None:
-        for hold in holds:
-            hold.num_copies -= 1
-            if hold.num_copies == 0 and hold in self._ghosts:
-                self._ghosts.discard(hold)
-                self._kv.pool.release(reversed(hold.page_ids))
+        self._saver.give_up()
 
     def _wait(self, timeout_s: float) -> None:
         try:

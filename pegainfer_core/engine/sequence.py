@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from pegainfer_core.contract import GenerateRequest, TokenLogprobs
     from pegainfer_core.kv import BlockChain
-    from pegainfer_core.offload import PageHold
+    from pegainfer_core.offload import PageHold, PageKeys
 
 
 @dataclass(slots=True, eq=False, weakref_slot=True)
@@ -41,7 +41,7 @@ class Sequence:
         num_restored: Of the tokens of its present KV, those that KV offload brought back.
         num_saved_pages: Leading pages that KV offload has been given, or need not be.
         hold: Keeps the pages of this stint in place while copies use them.
-        digests: What those pages, or more, are called outside the device.
+        page_keys: What its pages are called outside the device.
         prompt_logprobs: The prompt's log-probabilities so far; None when they were not asked for
             or were already sent, and then nobody needs them computed.
     """
@@ -66,7 +66,7 @@ class Sequence:
     num_restored: int = 0
     num_saved_pages: int = 0
     hold: PageHold | None = None
-    digests: list[bytes] = field(default_factory=list)
+    page_keys: PageKeys | None = None
     prompt_logprobs: list[TokenLogprobs | None] | None = None
 
     def __post_init__(self) -> None:

@@ -9,9 +9,10 @@ from pegainfer_core.offload.host_pool import HostPool, HostSlot
 from pegainfer_core.offload.lower_tier import LowerTier
 from pegainfer_core.offload.offload_thread import OffloadThread
 from pegainfer_core.offload.page_hold import PageHold
+from pegainfer_core.offload.page_keys import PageKeys
 from pegainfer_core.offload.record import RECORD_ALIGNMENT, RecordLayout
 from pegainfer_core.offload.restore import Restore
-from pegainfer_core.offload.saver import PageSave
+from pegainfer_core.offload.saver import PageSaves
 from pegainfer_core.offload.tier_call import TierCall
 from pegainfer_core.offload.tiers import open_tiers
 from pegainfer_core.offload.worth import HOST, Worth
@@ -29,7 +30,8 @@ __all__ = [
     "LowerTier",
     "OffloadThread",
     "PageHold",
-    "PageSave",
+    "PageKeys",
+    "PageSaves",
     "RecordLayout",
     "Restore",
     "TierCall",

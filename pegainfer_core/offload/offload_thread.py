@@ -23,10 +23,9 @@ if TYPE_CHECKING:
     from pegainfer_core.backend import PageMover
     from pegainfer_core.offload.guard import GuardedTier
     from pegainfer_core.offload.host_pool import HostPool
-    from pegainfer_core.offload.page_hold import PageHold
     from pegainfer_core.offload.record import RecordLayout
     from pegainfer_core.offload.restore import Restore
-    from pegainfer_core.offload.saver import PageSave
+    from pegainfer_core.offload.saver import PageSaves
 
 logger = logging.getLogger(__name__)
 
@@ -38,8 +37,8 @@ class OffloadThread:
     """Begins with `start`, ends with `close`.
 
     Attributes:
-        news: For the engine's thread: holds of pages whose copies have landed; a restore that was
-            found or is finished; or None, when the thread has failed and brings nothing more.
+        news: For the engine's thread: how many batches of saves have landed; a restore that was
+            found or is finished; or None, when the thread has ended and brings nothing more.
         saves: Copies from the device.
         loads: Copies to the device.
         worth: The rates that decide.
@@ -62,7 +61,7 @@ class OffloadThread:
         page_tokens: int,
         guards: Sequence[GuardedTier] = (),
     ) -> None:
-        self.news: SimpleQueue[list[PageHold] | Restore | None] = SimpleQueue()
+        self.news: SimpleQueue[int | Restore | None] = SimpleQueue()
         self.saves, self.loads = Copies(), Copies()
         names = [guard.name for guard in guards]
         self.worth = Worth(layout, page_tokens, self.loads.meter, names)
@@ -74,7 +73,6 @@ class OffloadThread:
         )
         self._mover = mover
         self._jobs: SimpleQueue[Callable[[], None]] = SimpleQueue()
-        self._unsaved: list[PageSave] = []
         self._closing = False
         self._thread = threading.Thread(target=self._run, name="pegainfer-offload", daemon=True)
 
@@ -86,9 +84,9 @@ class OffloadThread:
         """Run something on the thread, from any other; lost once it has ended."""
         self._jobs.put(job)
 
-    def save(self, pages: list[PageSave]) -> None:
-        """Copy pages; those of several steps go together when there is much to do."""
-        self.post(lambda: self._unsaved.extend(pages))
+    def save(self, number: int, saves: list[PageSaves]) -> None:
+        """Copy a batch of pages; batches are numbered from 1 on and land in order."""
+        self.post(lambda: self.saver.save(number, saves))
 
     def search(self, restore: Restore) -> None:
         """Look for a restore's pages in the tiers behind host memory."""
@@ -142,7 +140,7 @@ class OffloadThread:
             self.news.put(None)
 
     def _busy(self) -> bool:
-        return bool(self.saves or self.loads or self._unsaved or not self._jobs.empty())
+        return bool(self.saves or self.loads or not self._jobs.empty())
 
     def _turn(self) -> None:
         """Wait for something to do, and do all that there is."""
@@ -152,9 +150,6 @@ class OffloadThread:
                 self._do(self._jobs.get_nowait())
         except Empty:
             pass
-        pages, self._unsaved = self._unsaved, []
-        if pages:
-            self.saver.save(pages)
         self.saves.poll()
         self.loads.poll()
         self._restorer.poll()

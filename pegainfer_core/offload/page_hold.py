@@ -1,21 +1,26 @@
-"""Counts the copies that read or write one sequence's pages. Used by the engine's thread alone."""
+"""Tells whether copies read or write one sequence's pages. Used by the engine's thread alone."""
 
 from __future__ import annotations
 
 
 class PageHold:
-    """What must stay where it is while copies are under way.
-
-    All pages of the sequence, because the prefix cache relies on their order: a page is given back
-    before those it builds on.
+    """What holds the pages of a sequence where they are, while it runs and after it has left.
 
     Attributes:
-        num_copies: Saves of single pages and restores under way.
-        page_ids: The pages, once the sequence itself has let go of them.
+        last_batch: The newest batch of saves that has pages of the sequence; batches land in order.
+        is_restored: Whether a restore writes its pages.
     """
 
-    __slots__ = ("num_copies", "page_ids")
+    __slots__ = ("is_restored", "last_batch")
 
     def __init__(self) -> None:
-        self.num_copies = 0
-        self.page_ids: list[int] = []
+        self.last_batch = 0
+        self.is_restored = False
+
+    def is_free(self, num_landed: int) -> bool:
+        """Whether no copy uses the pages.
+
+        Args:
+            num_landed: Batches of saves that have landed.
+        """
+        return self.last_batch <= num_landed and not self.is_restored

@@ -11,7 +11,6 @@ if TYPE_CHECKING:
     from pegainfer_core.backend import Fence
     from pegainfer_core.kv import PageKey
     from pegainfer_core.offload.host_pool import HostSlot
-    from pegainfer_core.offload.page_hold import PageHold
 
 
 class Restore:
@@ -28,7 +27,6 @@ class Restore:
         slots: Host slots by page, pinned; filled in by the offload thread.
         page_ids: The device's pages, in the same order, set by the scheduler, which holds them
             until `finished`. Empty before it knows how many are worth it.
-        hold: Holds the pages.
         fence: After what the pages may be written.
         limit: Leading pages that can still be had; set and lowered by the offload thread.
         deadline_s: When the sequence stops waiting, on the monotonic clock.
@@ -46,7 +44,6 @@ class Restore:
         "failed",
         "fence",
         "finished",
-        "hold",
         "keys",
         "limit",
         "num_by_source",
@@ -64,7 +61,6 @@ class Restore:
         self.parent = parent
         self.slots = slots
         self.page_ids: list[int] = []
-        self.hold: PageHold | None = None
         self.fence: Fence | None = None
         self.limit = len(keys)
         self.deadline_s = 0.0

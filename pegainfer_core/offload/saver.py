@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import logging
+from collections import deque
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from pegainfer_core.backend import PageMover
     from pegainfer_core.kv import PageKey
     from pegainfer_core.offload.copies import Copies
     from pegainfer_core.offload.host_pool import HostPool, HostSlot
     from pegainfer_core.offload.lower_tier import LowerTier
-    from pegainfer_core.offload.page_hold import PageHold
+    from pegainfer_core.offload.page_keys import PageKeys
     from pegainfer_core.offload.record import RecordLayout
 
 logger = logging.getLogger(__name__)
@@ -22,20 +23,30 @@ _PAGES_A_COPY: Final = 64
 """Pages are given back when the last of their copy has landed."""
 
 
-class PageSave(NamedTuple):
-    """A page to be saved.
+class PageSaves(NamedTuple):
+    """Consecutive pages of a sequence to be saved.
 
     Attributes:
-        key: Names its content.
-        parent: Key of the page before it, None for a first page.
-        page_id: Where it is; nobody writes it until it is given back.
-        hold: Keeps it there; counted down by whoever is told that it was given back.
+        keys: Of the sequence's pages.
+        first: Index of the first of them.
+        page_ids: Where they are; nobody writes them until their batch has landed.
     """
 
+    keys: PageKeys
+    first: int
+    page_ids: list[int]
+
+
+class _Page(NamedTuple):
     key: PageKey
     parent: PageKey | None
     page_id: int
-    hold: PageHold
+
+
+class _Batch:
+    def __init__(self, number: int, num_copies: int) -> None:
+        self.number = number
+        self.num_copies = num_copies
 
 
 class Saver:
@@ -47,7 +58,7 @@ class Saver:
         copies: Those from the device, under way.
         layout: Of records.
         tiers: Behind host memory.
-        give_back: Told of the holds of pages, one for each, that need not be held for it any more.
+        tell: Told how many batches have landed, whenever that changes.
 
     Attributes:
         num_unsaved: Pages for which there was no room.
@@ -60,7 +71,7 @@ class Saver:
         copies: Copies,
         layout: RecordLayout,
         tiers: Sequence[LowerTier],
-        give_back: Callable[[list[PageHold]], None],
+        tell: Callable[[int], None],
     ) -> None:
         self.num_unsaved = 0
         self._pool = pool
@@ -68,29 +79,36 @@ class Saver:
         self._copies = copies
         self._layout = layout
         self._tiers = tiers
-        self._give_back = give_back
+        self._tell = tell
+        self._batches: deque[_Batch] = deque()
 
-    def save(self, pages: Sequence[PageSave]) -> None:
-        """Begin to copy pages that host memory does not hold."""
-        taken: list[tuple[PageSave, HostSlot]] = []
-        needless: list[PageHold] = []
-        for page in pages:
+    def save(self, number: int, saves: Iterable[PageSaves]) -> None:
+        """Begin to copy pages that host memory does not hold.
+
+        Args:
+            number: Of the batch, higher than those before it.
+            saves: Its pages.
+        """
+        taken: list[tuple[_Page, HostSlot]] = []
+        for page in _pages(saves):
             slot = self._pool.reserve(page.key)
             if slot is None:
-                needless.append(page.hold)
                 self.num_unsaved += not self._pool.holds(page.key)
             else:
                 taken.append((page, slot))
-        if needless:
-            self._give_back(needless)
-        for first in range(0, len(taken), _PAGES_A_COPY):
-            self._copy(taken[first : first + _PAGES_A_COPY])
+        firsts = range(0, len(taken), _PAGES_A_COPY)
+        batch = _Batch(number, len(firsts))
+        self._batches.append(batch)
+        for first in firsts:
+            self._copy(batch, taken[first : first + _PAGES_A_COPY])
+        self._end_batches()
 
-    def _copy(self, taken: list[tuple[PageSave, HostSlot]]) -> None:
+    def _copy(self, batch: _Batch, taken: list[tuple[_Page, HostSlot]]) -> None:
         page_ids = [page.page_id for page, _ in taken]
 
         def land(arrived: bool) -> None:
-            self._give_back([page.hold for page, _ in taken])
+            batch.num_copies -= 1
+            self._end_batches()
             if arrived:
                 self._publish(taken)
             self._pool.unpin([slot for _, slot in taken])
@@ -103,7 +121,14 @@ class Saver:
             return
         self._copies.begin(ticket, len(taken) * self._layout.page_bytes, land)
 
-    def _publish(self, taken: list[tuple[PageSave, HostSlot]]) -> None:
+    def _end_batches(self) -> None:
+        batches, landed = self._batches, 0
+        while batches and batches[0].num_copies == 0:
+            landed = batches.popleft().number
+        if landed:
+            self._tell(landed)
+
+    def _publish(self, taken: list[tuple[_Page, HostSlot]]) -> None:
         for page, slot in taken:
             if self._tiers:
                 self._layout.seal(page.key, slot.buffer)
@@ -112,3 +137,11 @@ class Saver:
         fresh = [slot for _, slot in taken if slot.published]
         for tier in self._tiers:
             tier.save(fresh)
+
+
+def _pages(saves: Iterable[PageSaves]) -> Iterator[_Page]:
+    for keys, first, page_ids in saves:
+        names, parent = keys.of(first, first + len(page_ids))
+        for key, page_id in zip(names, page_ids, strict=True):
+            yield _Page(key, parent, page_id)
+            parent = key

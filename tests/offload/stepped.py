@@ -11,11 +11,11 @@ from queue import Empty
 
 from pegainfer_core.backend import Fence, HostSlab
 from pegainfer_core.backend.host_slab import map_slab
-from pegainfer_core.offload import GuardedTier, HostPool, OffloadThread, PageHold, RecordLayout
+from pegainfer_core.offload import GuardedTier, HostPool, OffloadThread, RecordLayout
 from pegainfer_core.offload.restore import Restore
 from tests.scheduler.paged_model import PagedModel
 
-News = list[PageHold] | Restore | None
+News = int | Restore | None
 
 
 class SteppedCopy:
@@ -157,7 +157,7 @@ class SteppedThread(OffloadThread):
         super().__init__(pool, mover, layout, page_tokens, guards)
         self._paged = mover
         self.news = _Inbox(self._pump)  # type: ignore[assignment]
-        self.saver._give_back = self.news.put
+        self.saver._tell = self.news.put
         self._restorer._tell = self.news.put
 
     def turn(self) -> None:

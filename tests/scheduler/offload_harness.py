@@ -58,7 +58,7 @@ class OffloadHarness(Harness):
             self.thread.turn()
 
     def extra_users(self) -> list[int]:
-        return [page for hold in self.offload._ghosts for page in hold.page_ids]
+        return [page for pages in self.offload._saver._left.values() for page in pages]
 
     def expect_baseline(self) -> None:
         """Nothing is pinned, lent, or held once all is done."""

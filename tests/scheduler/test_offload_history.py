@@ -95,8 +95,8 @@ def test_any_history_with_offload() -> None:
     run_state_machine_as_test(
         OffloadHistory,
         settings=settings(
-            max_examples=60,
-            stateful_step_count=50,
+            max_examples=40,
+            stateful_step_count=40,
             deadline=None,
             suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
         ),

@@ -149,6 +149,8 @@ def test_a_reset_during_a_save_forgets_that_too() -> None:
     harness = OffloadHarness(eager=False)
     request = harness.submit(PROMPT)
     harness.steps(4)
+    harness.offload._saver.flush()
+    harness.thread.turn()
     assert harness.mover.under_way["save"]
     harness.scheduler.drop_offloaded()
     harness.drain()
