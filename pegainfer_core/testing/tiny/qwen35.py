@@ -211,7 +211,7 @@ def _nested_config(config: JsonObject) -> JsonObject:
         "eos_token_id": config["eos_token_id"],
         "image_token_id": 258,
         "model_type": "qwen3_5",
-        "text_config": config,
+        "text_config": config | {"mtp_num_hidden_layers": 1},
         "tie_word_embeddings": config["tie_word_embeddings"],
         "vision_config": {"depth": 1, "hidden_size": _VISION_WIDTH},
     }

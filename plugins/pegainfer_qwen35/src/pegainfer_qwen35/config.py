@@ -162,13 +162,14 @@ def plan_qwen35(context: LaunchContext) -> ServePlan:
         ConfigError: A key of config.json or an option makes serving impossible.
     """
     options = context.options
-    config = parse_config(load_config(Path(context.model_dir)))
+    raw_config = load_config(Path(context.model_dir))
+    config = parse_config(raw_config)
     backend = choose_backend(options.backend)
     dtype = planned_dtype(config)
     own = msgspec.convert(context.family_options, Qwen35Options)
     # Asked for now, because a size that holds nothing should not wait for the weights.
     num_snapshots(state_layout(config, dtype), options, own, backend)
-    return decoder_plan(
+    plan = decoder_plan(
         options,
         backend,
         kv_layout(config, options.kv_page_size, dtype),
@@ -177,6 +178,17 @@ def plan_qwen35(context: LaunchContext) -> ServePlan:
         layer_matrix_values=config.layer_matrix_values,
         limit_keys="max_position_embeddings and RoPE settings",
     )
+    return msgspec.structs.replace(plan, notes=plan.notes + _skipped_parts(raw_config))
+
+
+def _skipped_parts(config: Mapping[str, object]) -> list[str]:
+    """What to tell about parts of a release that are not served."""
+    parts = []
+    if "vision_config" in config:
+        parts.append("the vision tower (images are refused)")
+    if int_field(text_config(config), "mtp_num_hidden_layers", default=0, minimum=0):
+        parts.append("multi-token prediction")
+    return [f"only the text model is served, without {' and '.join(parts)}"] if parts else []
 
 
 def _refuse_variants(flat: Mapping[str, object]) -> None:

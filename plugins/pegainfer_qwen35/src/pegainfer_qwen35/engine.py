@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -35,7 +34,7 @@ from pegainfer_qwen35.options import Qwen35Options
 from pegainfer_qwen35.scheduler import Qwen35Scheduler
 from pegainfer_qwen35.snapshots import SnapshotPlanner
 from pegainfer_qwen35.state import kv_layout, num_snapshots, state_layout
-from pegainfer_qwen35.weights import WeightReader, ignored_names, model_specs, skipped_parts
+from pegainfer_qwen35.weights import WeightReader, ignored_names, model_specs
 
 if TYPE_CHECKING:
     from pegainfer_core.backend import Backend, DType, KvPool
@@ -43,8 +42,6 @@ if TYPE_CHECKING:
     from pegainfer_core.sampling import StepSampler
     from pegainfer_qwen35.config import Qwen35Config
     from pegainfer_qwen35.weights import Qwen35Weights
-
-logger = logging.getLogger(__name__)
 
 
 def launch(context: LaunchContext, plan: ServePlan) -> LocalEngine:
@@ -101,9 +98,6 @@ def _load_weights(
     specs = model_specs(config)
     raw_config = load_config(Path(context.model_dir))
     with open_source(context, specs, config.dtype) as source, loading_bar() as progress:
-        skipped = skipped_parts(source.names())
-        if skipped:
-            logger.info("only the text model is served: skipping %s", skipped)
         dtype = backend.compute_dtype(compute_dtype(raw_config, source))
         loader = ParameterLoader(
             source,

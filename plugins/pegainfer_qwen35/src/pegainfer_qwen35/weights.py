@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from pegainfer_core.backend import AttentionWeights, DeltaWeights, DType, MlpWeights
-from pegainfer_core.weights import TensorSpec, text_tensor_name
+from pegainfer_core.weights import TensorSpec
 from pegainfer_qwen35.config import parse_config
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Mapping
 
     from pegainfer_core.backend import Backend, Tensor
     from pegainfer_core.weights import ParameterLoader
@@ -23,11 +23,8 @@ EMBEDDING: Final = "model.embed_tokens.weight"
 NORM: Final = "model.norm.weight"
 HEAD: Final = "lm_head.weight"
 
-#: Parts of releases that are not the text model, by how their tensors begin.
-_OTHER_PARTS: Final = {
-    "the vision tower": r"(?:model\.)?visual\.",
-    "multi-token prediction": r"mtp\.",
-}
+#: Parts of releases that are not the text model: vision tower, multi-token prediction.
+_OTHER_PARTS: Final = (r"(?:model\.)?visual\.", r"mtp\.")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -129,17 +126,7 @@ def ignored_names(config: Qwen35Config) -> tuple[str, ...]:
     """Patterns of tensors that may be there and are not wanted."""
     buffers = r"model\.(?:layers\.\d+\.self_attn\.)?rotary_emb\.inv_freq$"
     head = (re.escape(HEAD),) if config.tied else ()
-    return (buffers, *_OTHER_PARTS.values(), *head)
-
-
-def skipped_parts(stored_names: Iterable[str]) -> str:
-    """What a checkpoint holds beside the text model, in words; empty for nothing."""
-    names = [text_tensor_name(name) for name in stored_names]
-    counts = {
-        part: sum(re.match(pattern, name) is not None for name in names)
-        for part, pattern in _OTHER_PARTS.items()
-    }
-    return " and ".join(f"{part} ({count} tensors)" for part, count in counts.items() if count)
+    return (buffers, *_OTHER_PARTS, *head)
 
 
 class WeightReader:
