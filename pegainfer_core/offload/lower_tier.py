@@ -6,12 +6,13 @@ Lends it host slots, and takes them back only when the tier is done with them.
 from __future__ import annotations
 
 import time
+from collections import deque
 from typing import TYPE_CHECKING, Final
 
 from pegainfer_core.kv import TierRecord
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from pegainfer_core.kv import PageKey
     from pegainfer_core.offload.guard import GuardedTier
@@ -22,8 +23,11 @@ if TYPE_CHECKING:
 _LOOKUP_S: Final = 0.25
 """A request waits for the answer, so it must come soon."""
 
+_RECORDS_A_CALL: Final = 32
 _LENT_SHARE: Final = 4
-"""A tier that writes slowly may hold up to one in so many host slots; more is not saved to it."""
+_LENT_BYTES: Final = 256 << 20
+"""A tier is given no more to write at a time than one in so many host slots, and so many bytes:
+each call has a deadline, and waits behind those before it. The rest waits in host memory."""
 
 
 class LowerTier:
@@ -38,7 +42,7 @@ class LowerTier:
     Attributes:
         name: The tier's.
         guard: The tier.
-        num_dropped: Records not given to it, because it holds too many slots already.
+        num_dropped: Records not given to it: too many waited, or they left host memory meanwhile.
         query_pages: Pages it was asked for.
         hit_pages: Pages it gave.
     """
@@ -59,6 +63,7 @@ class LowerTier:
         self._meter = meter
         self._post = post
         self._num_lent = 0
+        self._backlog: deque[PageKey] = deque()
         self._free_s = 0.0
 
     @property
@@ -66,21 +71,34 @@ class LowerTier:
         """Host slots that it may be reading or writing."""
         return self._num_lent
 
+    @property
+    def num_waiting(self) -> int:
+        """Records that are to be given to it."""
+        return len(self._backlog)
+
     def contains(self, keys: Sequence[PageKey], answer: Callable[[list[bool]], None]) -> None:
         """Ask which keys it holds; the answer comes on the offload thread."""
         self.query_pages += len(keys)
         call = self.guard.contains(keys, _LOOKUP_S)
         call.outcome.add_done_callback(lambda done: self._post(lambda: answer(done.result())))
 
-    def save(self, slots: Sequence[HostSlot]) -> None:
-        """Give it published, pinned and sealed records; they get another pin until it is done."""
-        room = max(self._pool.num_slots // _LENT_SHARE, 1) - self._num_lent
-        taken = list(slots[: max(room, 0)])
-        self.num_dropped += len(slots) - len(taken)
-        if not taken:
-            return
-        self._pool.pin(taken)
-        self._lend(self.guard.save(records_of(taken)), taken)
+    def save(self, keys: Iterable[PageKey]) -> None:
+        """Give it records that host memory holds, published and sealed, as it takes them."""
+        self._backlog.extend(keys)
+        while len(self._backlog) > self._pool.num_slots:
+            self._backlog.popleft()
+            self.num_dropped += 1
+        self._save_on()
+
+    def _save_on(self) -> None:
+        most = min(self._pool.num_slots // _LENT_SHARE, _LENT_BYTES // self._pool.record_bytes)
+        while self._backlog and (room := max(most, 1) - self._num_lent) > 0:
+            count = min(room, len(self._backlog), _RECORDS_A_CALL)
+            keys = [self._backlog.popleft() for _ in range(count)]
+            slots = [slot for slot in self._pool.lease_held(keys) if slot is not None]
+            self.num_dropped += count - len(slots)
+            if slots:
+                self._lend(self.guard.save(records_of(slots)), slots)
 
     def load(
         self, slots: Sequence[HostSlot], loaded: Callable[[list[bool]], None]
@@ -110,6 +128,7 @@ class LowerTier:
         def take_back() -> None:
             self._num_lent -= len(slots)
             self._pool.unpin(slots)
+            self._save_on()
 
         call.settled.add_done_callback(lambda done: self._post(take_back))
 

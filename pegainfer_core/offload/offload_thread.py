@@ -29,8 +29,10 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-_CLOSE_S: Final = 30.0
-"""What was saved last gets so long to reach the device's end of its copies."""
+_CLOSE_S: Final = 10.0
+"""What was saved last gets so long to reach host memory and the tiers behind it."""
+
+_CLOSING_TURN_S: Final = 0.05
 
 
 class OffloadThread:
@@ -140,7 +142,8 @@ class OffloadThread:
             self.news.put(None)
 
     def _busy(self) -> bool:
-        return bool(self.saves or self.loads or not self._jobs.empty())
+        waiting = any(tier.num_waiting for tier in self.tiers)
+        return bool(self.saves or self.loads or waiting or not self._jobs.empty())
 
     def _turn(self) -> None:
         """Wait for something to do, and do all that there is."""
@@ -162,7 +165,7 @@ class OffloadThread:
             logger.exception("a job of KV offload failed")
 
     def _patience_s(self) -> float | None:
-        if self._closing and not self._jobs.empty():
-            return 0.0
         waits = [self.saves.patience_s(), self.loads.patience_s(), self._restorer.patience_s()]
+        if self._closing:
+            waits.append(_CLOSING_TURN_S)
         return min((wait for wait in waits if wait is not None), default=None)

@@ -136,7 +136,7 @@ class Saver:
         # One that others saved meanwhile is not published, and theirs goes on.
         fresh = [slot for _, slot in taken if slot.published]
         for tier in self._tiers:
-            tier.save(fresh)
+            tier.save([slot.key for slot in fresh if slot.key is not None])
 
 
 def _pages(saves: Iterable[PageSaves]) -> Iterator[_Page]:

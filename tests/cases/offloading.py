@@ -11,6 +11,7 @@ import pytest
 
 from pegainfer_core.backend import Fence
 from pegainfer_core.backend.numpy.numpy_page_mover import DoneCopy, NumpyPageMover
+from pegainfer_core.contract import KvTierMetrics
 from pegainfer_core.offload import Worth
 from pegainfer_core.testing.conformance.session import Session
 
@@ -51,6 +52,15 @@ def wait_for_saves(session: Session, num_records: int) -> None:
     while session.handle.metrics().kv_offload.tiers[0].num_records < num_records:
         assert time.monotonic() < deadline_s, session.handle.metrics().kv_offload
         time.sleep(0.005)
+
+
+def tiers_with(session: Session, hit_tokens: int) -> list[KvTierMetrics]:
+    """The tiers, once the last of them says so; a snapshot may be 50 ms old."""
+    deadline_s = time.monotonic() + TIMEOUT_S
+    while (tiers := session.handle.metrics().kv_offload.tiers)[-1].hit_tokens != hit_tokens:
+        assert time.monotonic() < deadline_s, tiers
+        time.sleep(0.005)
+    return tiers
 
 
 def offload_threads() -> list[str]:

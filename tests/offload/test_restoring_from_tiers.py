@@ -39,6 +39,7 @@ def engine(scripted: ScriptedTier) -> Iterator[Engine]:
 
     yield start
     for harness in made:
+        scripted.script.clear()
         for future, argument in scripted.open_calls:
             if not future.done():
                 future.set_result([False] * len(argument))
