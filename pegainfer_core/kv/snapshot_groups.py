@@ -142,8 +142,10 @@ class SnapshotGroups:
 
     def usable(self, blocks: list[Block]) -> int:
         """How many leading blocks end in a snapshot of every group; 0 for none."""
-        pools = self.pools
-        for num_blocks in range(len(blocks), 0, -1):
+        pools, every = self.pools, self.every_blocks
+        if not every or not all(pool.num_held for pool in pools):
+            return 0
+        for num_blocks in range(len(blocks) // every * every, 0, -every):
             if all(pool.holds(blocks[num_blocks - 1]) for pool in pools):
                 return num_blocks
         return 0

@@ -330,3 +330,51 @@ def test_a_prompt_nobody_has_seen_is_hashed_only_as_it_is_computed() -> None:
     assert seq.chain is not None and len(seq.chain.hashes) <= 64
     compute(kv, seq)
     assert len(seq.chain.hashes) == 1000
+
+
+def test_the_next_turn_is_hashed_only_where_nobody_went_before() -> None:
+    calls = 0
+
+    def counting(data: bytes) -> bytes:
+        nonlocal calls
+        calls += 1
+        return xxhash.xxh3_128_digest(data)
+
+    kv = manager(2000, hasher=BlockHasher(counting))
+    stem = list(range(100 * B))
+    turns = [[*stem, *range(start, start + 200 * B)] for start in (5000, 9000)]
+    for turn in turns:
+        serve(kv, turn)
+    for turn in turns:  # behind the common stem, each finds its own way again
+        calls = 0
+        seq = admit(kv, [*turn, *range(3 * B)])
+        assert seq.num_computed == 300 * B
+        assert calls <= 1 + 3 * 64
+        assert seq.page_ids == [block.page_id for block in seq.chain.blocks]  # type: ignore[union-attr]
+        compute(kv, seq)
+        assert seq.chain is not None and len(seq.chain.blocks) == 303
+        whole = kv.new_chain()
+        assert whole is not None
+        whole.extend(seq.token_ids, 303)
+        assert seq.chain.hashes == whole.hashes
+        kv.release(seq)
+    assert kv.pool.num_used == 0
+
+
+def test_a_way_ends_where_pages_were_given_up() -> None:
+    kv = manager(300)
+    conversation = list(range(200 * B))
+    serve(kv, conversation)
+    filler = admit(kv, list(range(10_000, 10_000 + 150 * B)))
+    compute(kv, filler)
+    assert kv.pool.num_evicted == 50
+    kv.release(filler)
+    assert admit(kv, [*conversation, 1]).num_computed == 150 * B
+
+
+def test_another_salt_takes_no_known_way() -> None:
+    kv = manager(1000)
+    conversation = list(range(200 * B))
+    serve(kv, conversation)
+    assert admit(kv, [*conversation, 1], cache_salt="s").num_computed == 0
+    assert admit(kv, [*conversation[: 150 * B], 1, 2, 3]).num_computed == 150 * B
