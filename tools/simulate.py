@@ -7,6 +7,7 @@
   mixed      long prompts injected into 32 streams, by chunk policy and latency target
   sharing    32k prompts beside 1k prompts, by how chunks are shared out
   reserve    chats that set no limit, by how pages are reserved
+  offload    talks in few pages, without and with host memory behind them
   seats      loads at saturation, by most requests at once
   run        one report a load
 Loads: c8 to c256, poisson16 to poisson96, chat16, chat32, agents1, agents2, mixed32, long8,

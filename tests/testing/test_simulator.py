@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from itertools import pairwise
 
 import msgspec
@@ -14,6 +15,7 @@ from pegainfer_core.contract import GenerateRequest, ServePlan
 from pegainfer_core.engine import Ledger, ModelRunner, StepWork
 from pegainfer_core.kv import KvManager
 from pegainfer_core.testing import (
+    H200_HOST_TIER,
     H200_PLAN,
     H200_QWEN3_4B,
     Arrival,
@@ -21,8 +23,11 @@ from pegainfer_core.testing import (
     ConversationTrace,
     CostModel,
     FrontEndCost,
+    HostTierCost,
     OpenTrace,
     Report,
+    SimulatedHostTier,
+    SimulatedRunner,
     Simulation,
     SimulationError,
     Trace,
@@ -163,6 +168,55 @@ def test_later_turns_find_what_was_said_before() -> None:
     without = Simulation(Qwen3Scheduler, SMALL, H200_QWEN3_4B, prefix_cache=False).run(trace)
     assert without.prefix_hit_rate == 0
     assert without.ttft.mean > report.ttft.mean
+
+
+def talks_in_few_pages(host: HostTierCost | None, seed: int = 4) -> Report:
+    """Eight talks of which two stay on the device between their turns."""
+
+    def make(
+        runner: ModelRunner, kv: KvManager, plan: ServePlan, *, clock: Callable[[], float]
+    ) -> Qwen3Scheduler:
+        assert isinstance(runner, SimulatedRunner)
+        tier = SimulatedHostTier(kv, runner, host) if host else None
+        return Qwen3Scheduler(runner, kv, plan, offload=tier, clock=clock)
+
+    trace = ConversationTrace(
+        num_conversations=8,
+        per_s=100,
+        num_turns=4,
+        prefix_tokens=20,
+        said_tokens=300,
+        answer_tokens=8,
+        think_s=0.2,
+        seed=seed,
+    )
+    plan = msgspec.structs.replace(SMALL, num_pages=201, max_prefill_tokens=1024)
+    return Simulation(make, plan, H200_QWEN3_4B).run(trace)
+
+
+def test_host_memory_brings_back_what_the_device_gave_up() -> None:
+    without = talks_in_few_pages(None)
+    restored = talks_in_few_pages(H200_HOST_TIER)
+    assert without.restored_rate == 0
+    assert restored.restored_rate > 0.15
+    assert restored.prefix_hit_rate + restored.restored_rate > without.prefix_hit_rate + 0.15
+    assert restored.ttft.mean < without.ttft.mean
+
+
+def test_slow_host_memory_is_not_waited_for() -> None:
+    slow = msgspec.structs.replace(H200_HOST_TIER, page_s=1.0)
+    assert talks_in_few_pages(slow) == talks_in_few_pages(None)
+    small = msgspec.structs.replace(H200_HOST_TIER, num_pages=40)
+    assert (
+        talks_in_few_pages(small).restored_rate < talks_in_few_pages(H200_HOST_TIER).restored_rate
+    )
+
+
+@settings(max_examples=15, deadline=None)
+@given(st.integers(0, 2**32), st.integers(1, 400), st.sampled_from([1e-6, 1e-4, 2e-4]))
+def test_restored_pages_change_no_token(seed: int, num_pages: int, page_s: float) -> None:
+    host = HostTierCost(num_pages=num_pages, page_s=page_s, prefill_tokens_per_s=50_000)
+    assert talks_in_few_pages(host, seed).num_requests == 32
 
 
 def test_poisson_arrivals_have_their_rate() -> None:

@@ -9,7 +9,15 @@ from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 import msgspec
 from pegainfer_qwen3.scheduler import Qwen3Scheduler
 
-from pegainfer_core.testing import H200_FRONT_END, H200_PLAN, H200_QWEN3_4B, Simulation
+from pegainfer_core.testing import (
+    H200_FRONT_END,
+    H200_HOST_TIER,
+    H200_PLAN,
+    H200_QWEN3_4B,
+    SimulatedHostTier,
+    SimulatedRunner,
+    Simulation,
+)
 from simulation.loads import load
 from simulation.policies import in_place
 
@@ -43,6 +51,7 @@ class Job(msgspec.Struct, frozen=True):
     max_prefill_tokens: int = H200_PLAN.max_prefill_tokens
     reserve: Literal["on-demand", "worst-case"] = "on-demand"
     headroom_tokens: int | None = None
+    host_tier: bool = False
 
     @property
     def plan(self) -> ServePlan:
@@ -57,8 +66,11 @@ class Job(msgspec.Struct, frozen=True):
     def scheduler(
         self, runner: ModelRunner, kv: KvManager, plan: ServePlan, *, clock: Callable[[], float]
     ) -> Qwen3Scheduler:
-        """The engine's scheduler, with the job's headroom."""
-        scheduler = Qwen3Scheduler(runner, kv, plan, self.reserve, clock=clock)
+        """The engine's scheduler, with the job's headroom and tier."""
+        offload = None
+        if self.host_tier and isinstance(runner, SimulatedRunner):
+            offload = SimulatedHostTier(kv, runner, H200_HOST_TIER)
+        scheduler = Qwen3Scheduler(runner, kv, plan, self.reserve, offload=offload, clock=clock)
         if self.headroom_tokens is not None:
             scheduler._admission._headroom_tokens = self.headroom_tokens
         return scheduler

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 Policy = Callable[[Ordered["Sequence"], int, int], int]
 """Of prefilling sequences, the most tokens in a step, and decoding rows: prompt tokens."""
 
-_MANY_PROMPTS, _MANY_WAITING, _LONE = 4, 4096, 4096
+_MANY_PROMPTS, _MANY_WAITING, _FEW = 4, 4096, 4096
 
 
 def beside(mixed_tokens: int, many_tokens: int | None = None) -> Policy:
@@ -37,12 +37,10 @@ def beside(mixed_tokens: int, many_tokens: int | None = None) -> Policy:
     """
 
     def rule(sequences: Ordered[Sequence], limit_tokens: int, num_decode: int) -> int:
-        if not num_decode:
-            return min(_LONE, limit_tokens) if len(sequences) == 1 else limit_tokens
         waiting = sum(sequence.num_uncomputed for sequence in sequences)
         if len(sequences) >= _MANY_PROMPTS and waiting >= _MANY_WAITING:
-            return min(many_tokens or limit_tokens, limit_tokens)
-        return min(mixed_tokens, limit_tokens)
+            return min(many_tokens or limit_tokens, limit_tokens) if num_decode else limit_tokens
+        return min(mixed_tokens if num_decode else _FEW, limit_tokens)
 
     return rule
 
@@ -91,7 +89,7 @@ while many wait; `strict-N`: N however many wait; `whole`: where the limit is as
 context, without chunks."""
 
 
-TARGETS_MS: Final = {f"itl-{ms}": ms for ms in (10, 15, 20, 25, 30, 40, 60, 80)}
+TARGETS_MS: Final = {f"itl-{ms}": ms for ms in (10, 15, 20, 30, 40, 60)}
 """Policies that hold a gap between tokens, as `--itl-target-ms` does."""
 
 

@@ -159,6 +159,30 @@ def reserve(args: argparse.Namespace) -> None:
         )
 
 
+def offload(args: argparse.Namespace) -> None:
+    """Talks whose prefixes do not all stay on the device, without and with host memory behind."""
+    jobs = [
+        Job(name, num_pages=num_pages, host_tier=host_tier)
+        for name, num_pages in (("agents2", 12_000), ("chat32", 12_000))
+        for num_pages in ([args.pages] if args.pages else [None, num_pages])
+        for host_tier in (False, True)
+    ]
+    outcomes = simulate_all(jobs)
+    names = ("TTFT", "TTFT p99", "ITL p99", "tok/s", "found on the device %", "restored %")
+    heading("load, pages", names)
+    for job in jobs:
+        report = outcomes[job].report
+        found = figures(report)
+        row(
+            f"{job.load}, {job.plan.num_pages:,}{' and host' if job.host_tier else ''}",
+            [
+                *[found[name] for name in ("TTFT", "TTFT p99", "ITL p99", "tok/s")],
+                f"{100 * report.prefix_hit_rate:.0f}",
+                f"{100 * report.restored_rate:.0f}",
+            ],
+        )
+
+
 def seats(args: argparse.Namespace) -> None:
     """Loads at saturation, by most requests at once and two chunk policies."""
     jobs = [
@@ -199,6 +223,7 @@ TABLES: Final = {
     "mixed": mixed,
     "sharing": sharing,
     "reserve": reserve,
+    "offload": offload,
     "seats": seats,
     "run": run,
 }

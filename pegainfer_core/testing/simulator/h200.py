@@ -7,6 +7,7 @@ from typing import Final
 from pegainfer_core.contract import ServePlan
 from pegainfer_core.testing.simulator.cost_model import CostModel
 from pegainfer_core.testing.simulator.front_end import FrontEndCost
+from pegainfer_core.testing.simulator.host_tier import HostTierCost
 
 H200_QWEN3_4B: Final = CostModel(
     # Of the model: 36 layers, 8 key heads and 32 query heads of 128, bfloat16.
@@ -42,4 +43,10 @@ H200_PLAN: Final = ServePlan(
     num_pages=49_000,
     max_num_seqs=256,
     max_prefill_tokens=8192,
+)
+
+H200_HOST_TIER: Final = HostTierCost(
+    num_pages=64 * 2**30 // (16 * 36 * 2 * 8 * 128 * 2),  # of 64 GiB
+    page_s=16 * 36 * 2 * 8 * 128 * 2 / 55e9,
+    prefill_tokens_per_s=70_000,
 )

@@ -14,7 +14,9 @@ if TYPE_CHECKING:
 
 
 @dataclass(slots=True)
-class _Page:
+class PageContent:
+    """Digests of one page; final once it is full."""
+
     before: int
     """Digest of all tokens before the page."""
 
@@ -37,7 +39,7 @@ class PageContents:
 
     def __init__(self, page_tokens: int) -> None:
         self._page_tokens = page_tokens
-        self._pages: dict[int, _Page] = {}
+        self._pages: dict[int, PageContent] = {}
 
     def write(self, page_ids: Ordered[int], start: int, token_ids: Ordered[int]) -> int:
         """Write tokens behind the `start` tokens in the pages.
@@ -56,7 +58,7 @@ class PageContents:
         done = 0
         while done < len(token_ids):
             if offset == 0:
-                self._pages[page_ids[index]] = _Page(digest, digest)
+                self._pages[page_ids[index]] = PageContent(digest, digest)
             page = self._page(page_ids[index])
             if page.num_tokens != offset or page.before != digest:
                 raise SimulationError(f"page {page_ids[index]} does not hold what was written")
@@ -66,6 +68,14 @@ class PageContents:
             done += len(taken)
             index, offset = index + 1, 0
         return digest
+
+    def get(self, page_id: int) -> PageContent:
+        """What a full page holds."""
+        return self._page(page_id)
+
+    def put(self, page_id: int, content: PageContent) -> None:
+        """Let a page hold what another full page held."""
+        self._pages[page_id] = content
 
     def _walk(self, page_ids: Ordered[int]) -> None:
         pages = [self._page(page_id) for page_id in page_ids]
@@ -77,7 +87,7 @@ class PageContents:
                     f"pages {page_ids[index]} and {page_ids[index + 1]} do not follow each other"
                 )
 
-    def _page(self, page_id: int) -> _Page:
+    def _page(self, page_id: int) -> PageContent:
         page = self._pages.get(page_id)
         if page is None:
             raise SimulationError(f"page {page_id} was read before it was written")

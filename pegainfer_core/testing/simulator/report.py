@@ -44,6 +44,7 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
         itl: Every gap between events of a request.
         queue: From a request's sending until the engine began with it.
         prefix_hit_rate: Prompt tokens found in the prefix cache, of those looked up.
+        restored_rate: Prompt tokens brought back by KV offload, of the same.
         num_preemptions: Requests whose pages were taken away.
         num_steps: Steps of the engine.
         max_rows: Most requests in one step.
@@ -58,6 +59,7 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     itl: Spread
     queue: Spread
     prefix_hit_rate: float
+    restored_rate: float
     num_preemptions: int
     num_steps: int
     max_rows: int
@@ -108,6 +110,7 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
             ),
             queue=Spread.of([a.scheduled_s - a.arrival.at_s for a in answers]),
             prefix_hit_rate=metrics.prefix_hit_tokens / queried if queried else 0.0,
+            restored_rate=metrics.kv_offload.restored_tokens / queried if queried else 0.0,
             num_preemptions=metrics.num_preemptions,
             num_steps=num_steps,
             max_rows=max_rows,

@@ -22,6 +22,8 @@ class SimulatedRunner:
     the device. With `ahead`, as on a GPU, the next step may be launched before they are read.
 
     Attributes:
+        clock: The time.
+        contents: What pages hold.
         num_steps: Steps launched.
         max_rows: Most requests in one of them.
         busy_s: Time that the device computed.
@@ -42,10 +44,10 @@ class SimulatedRunner:
         self.busy_s = 0.0
         self.answer_tokens: dict[int, int] = {}
         self._cost = cost
-        self._clock = clock
+        self.clock = clock
         self._ahead = ahead
         self._vocab_size = plan.vocab_size
-        self._contents = PageContents(plan.page_tokens)
+        self.contents = PageContents(plan.page_tokens)
         self._newest: dict[int, int] = {}
         self._free_s = 0.0
 
@@ -56,16 +58,16 @@ class SimulatedRunner:
             SimulationError: A row's pages do not hold its context.
         """
         cost = self._cost.cost(StepWork.of(plan))
-        self._clock.advance(cost.pack_s)
-        begin_s = max(self._clock.now_s, self._free_s)
-        self._clock.advance(cost.launch_s)
+        self.clock.advance(cost.pack_s)
+        begin_s = max(self.clock.now_s, self._free_s)
+        self.clock.advance(cost.launch_s)
         # A launch kernel by kernel ends after all but the last kernel have begun.
-        self._free_s = max(begin_s + cost.device_s, self._clock.now_s)
+        self._free_s = max(begin_s + cost.device_s, self.clock.now_s)
         self.num_steps += 1
         self.max_rows = max(self.max_rows, len(plan.rows))
         self.busy_s += cost.device_s
         results = [RowResult(self._compute(row)) for row in plan.rows]
-        return _SimulatedStep(results, self._clock, self._free_s, blocks=not self._ahead)
+        return _SimulatedStep(results, self.clock, self._free_s, blocks=not self._ahead)
 
     def forget(self, request_id: int) -> None:
         """A preempted request comes back, so lengths of answers stay."""
@@ -81,7 +83,7 @@ class SimulatedRunner:
         token_ids = sequence.token_ids[start : start + num_tokens]
         if sequence.num_unread and start == len(sequence.token_ids):
             token_ids = [self._newest[sequence.slot]]
-        digest = self._contents.write(sequence.page_ids, start, token_ids)
+        digest = self.contents.write(sequence.page_ids, start, token_ids)
         if not samples:
             return None
         num_generated = start + num_tokens - sequence.num_prompt

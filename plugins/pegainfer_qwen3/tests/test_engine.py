@@ -54,9 +54,13 @@ def run(
     return tokens, cached
 
 
-@pytest.mark.parametrize("case", ["gqa4", "yarn"])
-def test_goldens_cold_warm_and_side_by_side(case: str, checkpoints: Checkpoints) -> None:
-    context = launch_context(checkpoints[case], max_prefill_tokens=48, num_kv_pages=120)
+@pytest.mark.parametrize(("case", "itl_target_ms"), [("gqa4", None), ("yarn", None), ("gqa4", 0.1)])
+def test_goldens_cold_warm_and_side_by_side(
+    case: str, itl_target_ms: float | None, checkpoints: Checkpoints
+) -> None:
+    context = launch_context(
+        checkpoints[case], max_prefill_tokens=48, num_kv_pages=120, itl_target_ms=itl_target_ms
+    )
     plan = plan_qwen3(context)
     engine = launch(context, plan)
     frames: queue.SimpleQueue[StepFrame] = queue.SimpleQueue()
