@@ -1,7 +1,7 @@
 """Times single steps of a Qwen3 shape with dummy weights on the GPU.
 
-`bench_step.py [--decode] [CONFIG]`; `--decode`: decode steps alone, with and without our own kernel
-for the products between attentions.
+`bench_step.py [--decode] [CONFIG]`; `--decode`: decode steps of few rows alone, with and without
+our own kernel for their products.
 
 Prints, per batch size, the device time of a recorded decode step (events around replays), the time
 of a whole step with packing and read-back, and the share of the byte limit; then prefill.
@@ -21,6 +21,7 @@ from pegainfer_qwen3.engine import load_model
 from pegainfer_qwen3.runner import Qwen3Runner
 
 from pegainfer_core.backend.cuda import CudaBackend
+from pegainfer_core.backend.cuda.cuda_ops import CudaOps
 from pegainfer_core.backend.cuda.device import Event
 from pegainfer_core.contract import CoreOptions, GenerateRequest, LaunchContext, SamplingParams
 from pegainfer_core.engine import Row, Sequence, StepPlan, fitted_plan
@@ -151,11 +152,29 @@ class Bench:
         return last.ms_since(first) / 20
 
 
+def few_rows(bench: Bench, weight_bytes: float) -> list[str]:
+    """Decode steps with our own kernel for few rows, then without."""
+    ops = bench.backend.ops
+    assert isinstance(ops, CudaOps)
+    products = ops.products
+    lines = []
+    for most in (products.max_few_rows, 0):
+        products.max_few_rows = most
+        bench.forget_recordings()
+        lines.append(f"our own kernel up to {most} rows:")
+        lines += [bench.decode(rows, 1024, weight_bytes) for rows in (1, 2, 4, 8)]
+        lines += [bench.decode(1, 16, weight_bytes), bench.decode(1, 32768, weight_bytes)]
+    return lines
+
+
 def main() -> int:
     names = [name for name in sys.argv[1:] if not name.startswith("-")]
     config = json.loads(Path(names[0]).read_text()) if names else QWEN3_4B
     bench = Bench(config)
     weight_bytes = 8.04e9
+    if "--decode" in sys.argv:
+        print("\n".join(few_rows(bench, weight_bytes)))
+        return 0
     lines = [bench.decode(rows, 1024, weight_bytes) for rows in (1, 2, 4, 8, 16, 32, 64, 128, 256)]
     lines += [bench.decode(1, 16, weight_bytes), bench.decode(1, 32768, weight_bytes)]
     lines += [bench.decode(8, 8192, weight_bytes)]

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, cast
 from pegainfer_core.backend.cuda.arrays import address, element
 from pegainfer_core.backend.cuda.cuda_attention import CudaAttention
 from pegainfer_core.backend.cuda.cuda_batch import CudaBatch
-from pegainfer_core.backend.cuda.cuda_products import CudaProducts
+from pegainfer_core.backend.cuda.cuda_products import CudaProducts, RmsNorm
 from pegainfer_core.backend.cuda.pages import layer_address, page_values
 from pegainfer_core.backend.dtype import DType
 from pegainfer_core.backend.ops import Ops
@@ -72,9 +72,14 @@ class CudaOps(Ops):
     ) -> None:
         """See `Ops.norm_qkv_rope_write`."""
         count, cuda = batch.num_tokens, cast(CudaBatch, batch)
+        # Laid out even if the first step is small.
         normed = workspace.buffer("normed", hidden.width, hidden.dtype)
-        self.rms_norm(count, hidden, weights.input_norm, shape.norm_eps, normed)
-        self.linear(count, normed, weights.qkv, qkv)
+        if self.products.takes_few_rows(count, hidden, qkv):
+            norm = RmsNorm(weights.input_norm, shape.norm_eps)
+            self.products.normed(count, hidden, norm, weights.qkv, qkv)
+        else:
+            self.rms_norm(count, hidden, weights.input_norm, shape.norm_eps, normed)
+            self.linear(count, normed, weights.qkv, qkv)
         self._attention.prepare(cuda, qkv, weights.head_norm, rope, shape, kv, layer)
 
     def out_proj_add(
@@ -93,9 +98,13 @@ class CudaOps(Ops):
     ) -> None:
         """See `Ops.norm_gate_up_act`."""
         count = batch.num_tokens
-        normed = workspace.buffer("normed", hidden.width, hidden.dtype)
         # Laid out even if the first step is small.
+        normed = workspace.buffer("normed", hidden.width, hidden.dtype)
         gate_up = workspace.buffer("gate_up", weights.gate_up.shape[0], hidden.dtype)
+        if self.products.takes_few_rows(count, hidden, activated):
+            norm = RmsNorm(weights.norm, weights.norm_eps)
+            self.products.normed(count, hidden, norm, weights.gate_up, activated, gated=True)
+            return
         self.rms_norm(count, hidden, weights.norm, weights.norm_eps, normed)
         if self.products.takes_gemv(count, normed, activated):
             self.products.gemv(count, normed, weights.gate_up, activated, gated=True)

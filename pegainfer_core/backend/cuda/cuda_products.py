@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from pegainfer_core.backend.cuda.arrays import address, element
 from pegainfer_core.backend.cuda.products import Products, ProductShape
@@ -14,6 +14,13 @@ if TYPE_CHECKING:
     from pegainfer_core.backend.tensor import Tensor
 
 
+class RmsNorm(NamedTuple):
+    """Of the rows before a product."""
+
+    weight: Tensor
+    eps: float
+
+
 class CudaProducts:
     """Chooses and launches the product of a shape.
 
@@ -23,8 +30,9 @@ class CudaProducts:
         products: The library's products.
 
     Attributes:
-        max_gemv_rows: Up to so many rows products run on our own kernel, which reads the weights
-            faster than cuBLASLt does and spares the launches around it.
+        max_gemv_rows: Up to so many rows plain products run on our own kernel, which reads the
+            weights faster than cuBLASLt does.
+        max_few_rows: Up to so many rows products run with what surrounds them in one launch.
     """
 
     def __init__(self, device: Device, library: KernelLibrary, products: Products) -> None:
@@ -33,6 +41,7 @@ class CudaProducts:
         self._products = products
         self._overlaps = device.arch >= catalog.OVERLAP_ARCH
         self.max_gemv_rows = catalog.GEMV_ROWS[-1]
+        self.max_few_rows = catalog.FEW_ROWS[-1]
 
     def linear(self, count: int, x: Tensor, weight: Tensor, out: Tensor) -> None:
         """See `Ops.linear`."""
@@ -43,10 +52,42 @@ class CudaProducts:
 
     def add(self, count: int, x: Tensor, weight: Tensor, hidden: Tensor) -> None:
         """`hidden` += `x` @ `weight`^T on the first `count` rows."""
-        if self.takes_gemv(count, x, hidden):
+        if self.takes_few_rows(count, x, hidden):
+            self._few_rows(count, x, None, weight, hidden, add=True)
+        elif self.takes_gemv(count, x, hidden):
             self.gemv(count, x, weight, hidden, add=True)
         else:
             self._multiply(count, x, weight, hidden, accumulate=True)
+
+    def takes_few_rows(self, count: int, x: Tensor, out: Tensor) -> bool:
+        """Whether our own kernel for few rows, which norms and activates too, computes this."""
+        return (
+            count <= self.max_few_rows
+            and x.dtype is out.dtype
+            and catalog.takes_few_rows(element(x.dtype), x.width, out.width, self._device.arch)
+        )
+
+    def normed(
+        self,
+        count: int,
+        x: Tensor,
+        norm: RmsNorm,
+        weight: Tensor,
+        out: Tensor,
+        *,
+        gated: bool = False,
+    ) -> None:
+        """The product of RMSNorm of `x`, in one launch; `takes_few_rows` says whether it can be.
+
+        Args:
+            count: Rows.
+            x: Of which these are the first.
+            norm: What is done to them.
+            weight: The matrix; with `gated`, rows of the gate, then as many of what it gates.
+            out: Product or, with `gated`, activation.
+            gated: Whether the activation is computed.
+        """
+        self._few_rows(count, x, norm, weight, out, gated=gated)
 
     def takes_gemv(self, count: int, x: Tensor, out: Tensor) -> bool:
         """Whether our own kernel computes this product."""
@@ -86,6 +127,27 @@ class CudaProducts:
             address(out),
             out.width,
         )
+
+    def _few_rows(
+        self,
+        count: int,
+        x: Tensor,
+        norm: RmsNorm | None,
+        weight: Tensor,
+        out: Tensor,
+        *,
+        gated: bool = False,
+        add: bool = False,
+    ) -> None:
+        rows = next(rows for rows in catalog.FEW_ROWS if rows >= count)
+        spec = catalog.few_rows(x.width, rows, norm=norm is not None, gated=gated, add=add)
+        split = catalog.few_rows_split(x.width, norm=norm is not None)
+        teams = min(self._device.num_multiprocessors // split, out.width // 8)
+        scale, eps = (address(norm.weight), norm.eps) if norm else (0, 0.0)
+        self._library.get(spec).launch(
+            self._device.stream, (teams * split, 1), address(x), scale, address(weight),
+            address(out), count, out.width, eps,
+        )  # fmt: skip
 
     def _multiply(
         self, count: int, x: Tensor, weight: Tensor, out: Tensor, *, accumulate: bool

@@ -46,6 +46,13 @@ from pegainfer_core.kernels.catalog.choice import (
 )
 from pegainfer_core.kernels.catalog.decoder import decoder_specs
 from pegainfer_core.kernels.catalog.embedding import embed_tokens
+from pegainfer_core.kernels.catalog.few_rows import (
+    FEW_ROWS,
+    FEW_ROWS_ARCH,
+    few_rows,
+    few_rows_split,
+    takes_few_rows,
+)
 from pegainfer_core.kernels.catalog.prefill import (
     PREFILL_BLOCK,
     PREFILL_ITEM_INTS,
@@ -81,6 +88,8 @@ __all__ = [
     "DECODE_ITEM_INTS",
     "DECODE_PAGES_ARCH",
     "DECODE_PAGE_KEYS",
+    "FEW_ROWS",
+    "FEW_ROWS_ARCH",
     "GEMV_BLOCK",
     "GEMV_ROWS",
     "OVERLAP_ARCH",
@@ -114,6 +123,8 @@ __all__ = [
     "decode_pages",
     "decoder_specs",
     "embed_tokens",
+    "few_rows",
+    "few_rows_split",
     "fill_quantiles",
     "gemv",
     "part_width",
@@ -127,6 +138,7 @@ __all__ = [
     "silu_mul",
     "take_rows",
     "takes_decode_pages",
+    "takes_few_rows",
     "takes_gemv",
     "takes_wgmma",
 ]

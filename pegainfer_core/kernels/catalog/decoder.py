@@ -14,6 +14,7 @@ from pegainfer_core.kernels.catalog.attention import (
 )
 from pegainfer_core.kernels.catalog.choice import argmax_parts, argmax_rows
 from pegainfer_core.kernels.catalog.embedding import embed_tokens
+from pegainfer_core.kernels.catalog.few_rows import FEW_ROWS, few_rows, takes_few_rows
 from pegainfer_core.kernels.catalog.prefill import attend_tiles, attend_tiles_wgmma, takes_wgmma
 from pegainfer_core.kernels.catalog.products import GEMV_ROWS, gemv, takes_gemv
 from pegainfer_core.kernels.catalog.rows import rms_norm, silu_mul, take_rows
@@ -31,7 +32,6 @@ def decoder_specs(sizes: DecoderSizes, arch: Arch) -> list[KernelSpec]:
     element, head_dim, page = sizes.element, sizes.head_dim, sizes.page_tokens
     group = sizes.num_heads // sizes.num_kv_heads
     overlaps = arch >= OVERLAP_ARCH
-    query_width = sizes.num_heads * head_dim
     specs = [
         embed_tokens(element, sizes.hidden),
         take_rows(element, sizes.hidden),
@@ -56,11 +56,25 @@ def decoder_specs(sizes: DecoderSizes, arch: Arch) -> list[KernelSpec]:
         ]
     if overlaps:
         specs.append(rms_norm(element, sizes.hidden, overlaps=True))
-    for rows in GEMV_ROWS:
-        if takes_gemv(sizes.hidden):
-            specs.append(gemv(element, sizes.hidden, rows, overlaps=overlaps))
-            specs.append(gemv(element, sizes.hidden, rows, overlaps=overlaps, gated=True))
-        for k in (query_width, sizes.intermediate):
-            if takes_gemv(k):
-                specs.append(gemv(element, k, rows, overlaps=overlaps, add=True))
+    return specs + _product_specs(sizes, arch)
+
+
+def _product_specs(sizes: DecoderSizes, arch: Arch) -> list[KernelSpec]:
+    """Our own products, for the few rows that each is for."""
+    element, hidden, inner = sizes.element, sizes.hidden, sizes.intermediate
+    query_width = sizes.num_heads * sizes.head_dim
+    qkv_width = query_width + 2 * sizes.num_kv_heads * sizes.head_dim
+    overlaps = arch >= OVERLAP_ARCH
+    specs = []
+    for k, n, variant in (
+        (hidden, qkv_width, {"norm": True}),
+        (hidden, inner, {"norm": True, "gated": True}),
+        (query_width, hidden, {"add": True}),
+        (inner, hidden, {"add": True}),
+    ):
+        if takes_few_rows(element, k, n, arch):
+            specs += [few_rows(k, rows, **variant) for rows in FEW_ROWS]
+        elif takes_gemv(k):
+            plain = {name: value for name, value in variant.items() if name != "norm"}
+            specs += [gemv(element, k, rows, overlaps=overlaps, **plain) for rows in GEMV_ROWS]
     return specs

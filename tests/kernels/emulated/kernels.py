@@ -1,4 +1,4 @@
-"""Host libraries of the attention kernels: their PTX is replaced by what `simt.h` does instead."""
+"""Host libraries of the CUDA C++ kernels: their PTX is replaced by what `simt.h` does instead."""
 
 from __future__ import annotations
 
@@ -101,6 +101,41 @@ extern "C" void run(
 }
 """
 
+_FEW_ROWS: Final = {
+    "shared_address": "return simt::offset(at);",
+    "wait_copies": "simt::wait_copies(PENDING);",
+    "copy": "simt::copy(to, from);",
+    "commit": "simt::commit();",
+    "let_next_in": "",
+    "wait_for_others": "",
+    "load_shared": "return *(const uint4 *)(simt::memory + at);",
+    "load_row": "return *(const uint4 *)at;",
+    "packed": _PACK,
+    "multiply": "simt::multiply(d, {a.x, a.y, a.z, a.w}, b0, b1);",
+    "arrive_cluster": "simt::arrive_cluster();",
+    "wait_cluster": "simt::wait_cluster();",
+    "address_in": "return simt::offset_in(simt::offset(at), rank);",
+}
+_FEW_ROWS_INLINE: Final = {
+    r'asm volatile\("st\.shared::cluster\.f32.*?"memory"\);': "memcpy(simt::memory"
+    " + address_in(to, rank), &value, sizeof value);",
+    r'asm volatile\("st\.shared::cluster\.v2\.f32.*?"memory"\);': "memcpy(simt::memory"
+    " + address_in(to, rank), &v, sizeof v);",
+    r'asm volatile\("" : "\+r"\(two\)\);': "",
+}
+_FEW_ROWS_RUN: Final = """
+extern "C" void run(const char *x, const char *scale, const char *weight, u16 *out, int rows,
+                    int num_outputs, float eps, int teams, int seed) {
+    simt::chance.seed(seed);
+    gridDim = {teams * SPLIT, 1};
+    simt::body = [=] { few_rows(x, scale, weight, out, rows, num_outputs, eps); };
+    for (int team = 0; team < teams; ++team) {
+        blockIdx = {team * SPLIT, 0};
+        simt::run_block(THREADS, SPLIT);
+    }
+}
+"""
+
 
 def decode_pages(folder: Path, **constants: int) -> ctypes.CDLL:
     """Decode attention; `run` takes the kernel's arguments, the grid's width and a seed."""
@@ -112,6 +147,12 @@ def prefill_wgmma(folder: Path, **constants: int) -> ctypes.CDLL:
     """Prefill attention; `run` takes the kernel's arguments, the grid and a seed."""
     source = _replaced("prefill_wgmma.cu", _PREFILL, _PREFILL_INLINE)
     return _built(folder, source + _PREFILL_RUN, constants)
+
+
+def few_rows(folder: Path, **constants: int) -> ctypes.CDLL:
+    """Products of few rows; `run` takes the kernel's arguments, the teams and a seed."""
+    source = _replaced("few_rows.cu", _FEW_ROWS, _FEW_ROWS_INLINE)
+    return _built(folder, source + _FEW_ROWS_RUN, constants)
 
 
 def _replaced(module: str, bodies: Mapping[str, str], inline: Mapping[str, str]) -> str:

@@ -1,6 +1,6 @@
-// Runs CUDA C++ kernels on the host, one block after the other: each thread is a fiber, and what the
-// kernels do through PTX (barriers, bulk copies, tensor cores) is done here as PTX describes it.
-// Fibers run in random order, and a bulk copy arrives at once or as late as the barrier allows.
+// Runs CUDA C++ kernels on the host, one block or cluster after the other: each thread is a fiber, and
+// what the kernels do through PTX (barriers, copies, tensor cores) is done here as PTX describes it.
+// Fibers run in random order, and a copy arrives at once or as late as whoever waits for it allows.
 
 #pragma once
 #include <algorithm>
@@ -8,6 +8,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <deque>
 #include <functional>
 #include <map>
 #include <random>
@@ -21,7 +22,10 @@
 #define __shared__
 #define __align__(bytes) alignas(bytes)
 #define __launch_bounds__(...)
+#define __maxnreg__(...)
+#define __cluster_dims__(...)
 #define __ldcg(at) (*(at))
+#define __expf(x) (expf(x))
 #define threadIdx (thread_index())
 
 typedef unsigned short Half;
@@ -35,6 +39,9 @@ static uint4 make_uint4(unsigned x, unsigned y, unsigned z, unsigned w) { return
 static int min(int a, int b) { return a < b ? a : b; }
 static int max(int a, int b) { return a > b ? a : b; }
 static float rsqrtf(float x) { return 1.0f / sqrtf(x); }
+static float __fsqrt_rn(float x) { return sqrtf(x); }
+static float __frcp_rn(float x) { return 1.0f / x; }
+static float __fdividef(float x, float y) { return x / y; }
 
 static float __int_as_float(unsigned bits) {
     float value;
@@ -42,6 +49,7 @@ static float __int_as_float(unsigned bits) {
     return value;
 }
 
+static float __uint_as_float(unsigned bits) { return __int_as_float(bits); }
 static float of_half(unsigned bits) { return __int_as_float(bits << 16); }
 
 static unsigned to_half(float value) {
@@ -52,7 +60,7 @@ static unsigned to_half(float value) {
 
 namespace simt {
 
-const int WARP = 32, MOST_THREADS = 512, MOST_NAMED = 16;
+const int WARP = 32, MOST_THREADS = 1024, MOST_BLOCKS = 4, MOST_NAMED = 16;
 const size_t STACK = 256 << 10, SHARED = 256 << 10;
 const long MOST_TURNS = 200'000'000;
 
@@ -76,16 +84,25 @@ struct Barrier {
     std::vector<std::function<void()>> late;
 };
 
-alignas(1024) static unsigned char memory[SHARED];
+// Copies a thread asked for: those not in a group yet, and groups not waited for.
+struct Copies {
+    std::vector<std::function<void()>> open;
+    std::deque<std::vector<std::function<void()>>> groups;
+};
+
+alignas(1024) static unsigned char memory[MOST_BLOCKS * SHARED];
 static std::vector<Fiber> fibers;
 static Fiber *current;
 static ucontext_t scheduler;
 static std::function<void()> body;
 static long turns;
 static int num_threads;
-static Gate block_gate, warp_gates[MOST_THREADS / WARP], named_gates[MOST_NAMED];
+static Gate cluster_gate, block_gates[MOST_BLOCKS], warp_gates[MOST_THREADS / WARP], named_gates[MOST_NAMED];
 static unsigned char exchanged[MOST_THREADS / WARP][2][WARP][64];
 static std::map<unsigned, Barrier> barriers;
+static std::vector<Copies> copies;
+static std::vector<long> awaited_rounds;
+static int num_blocks;
 static std::mt19937 chance;
 
 static void yield() {
@@ -105,6 +122,40 @@ static void pass(Gate &gate, int count) {
     }
     while (gate.round == round) yield();
 }
+
+static int block() { return current->index / num_threads; }
+
+static void copy(unsigned to, const void *from) {
+    auto arrive = [=] { memcpy(memory + to, from, 16); };
+    if (chance() % 2) arrive();
+    else copies[current->index].open.push_back(arrive);
+}
+
+static void commit() {
+    Copies &mine = copies[current->index];
+    mine.groups.push_back(std::move(mine.open));
+    mine.open.clear();
+}
+
+static void wait_copies(size_t pending) {
+    auto &groups = copies[current->index].groups;
+    for (; groups.size() > pending; groups.pop_front())
+        for (auto &arrive : groups.front()) arrive();
+}
+
+// Barriers of a cluster: arriving and waiting are two steps.
+static void arrive_cluster() {
+    awaited_rounds[current->index] = cluster_gate.round;
+    if (++cluster_gate.arrived < num_blocks * num_threads) return;
+    cluster_gate.arrived = 0;
+    ++cluster_gate.round;
+}
+
+static void wait_cluster() {
+    while (cluster_gate.round == awaited_rounds[current->index]) yield();
+}
+
+static unsigned offset_in(unsigned at, int rank) { return at % SHARED + rank * SHARED; }
 
 static unsigned offset(const void *at) { return (unsigned)((const unsigned char *)at - memory); }
 static unsigned swizzled(unsigned at) { return at ^ (at >> 7 & 7) << 4; }
@@ -276,23 +327,38 @@ static void start(Fiber &fiber, int index) {
     makecontext(&fiber.context, enter, 0);
 }
 
-// Shared memory starts out as what is not a number.
-static void run_block(int threads) {
+}  // namespace simt
+
+static Index blockIdx, gridDim;
+static unsigned char *shared;
+
+namespace simt {
+
+// Runs a block, or a cluster of blocks from `blockIdx` on. Shared memory starts out as what is not a
+// number.
+static void run_block(int threads, int blocks = 1) {
     num_threads = threads;
+    num_blocks = blocks;
     turns = 0;
     barriers.clear();
-    block_gate = Gate();
+    copies.assign(MOST_THREADS, Copies());
+    awaited_rounds.assign(MOST_THREADS, 0);
+    cluster_gate = Gate();
+    std::fill(std::begin(block_gates), std::end(block_gates), Gate());
     std::fill(std::begin(warp_gates), std::end(warp_gates), Gate());
     std::fill(std::begin(named_gates), std::end(named_gates), Gate());
-    memset(memory, 0x7F, SHARED);
+    memset(memory, 0x7F, SHARED * blocks);
     fibers.resize(MOST_THREADS);
-    std::vector<int> order(threads);
-    for (int i = 0; i < threads; ++i) start(fibers[order[i] = i], i);
-    for (int left = threads; left;) {
+    std::vector<int> order(threads * blocks);
+    int first = blockIdx.x;
+    for (int i = 0; i < threads * blocks; ++i) start(fibers[order[i] = i], i);
+    for (int left = threads * blocks; left;) {
         if (chance() % 8 == 0) std::shuffle(order.begin(), order.end(), chance);
         for (int i : order) {
             if (fibers[i].ended) continue;
             current = &fibers[i];
+            blockIdx.x = first + block();
+            shared = memory + block() * SHARED;
             swapcontext(&scheduler, &current->context);
             left -= current->ended;
         }
@@ -302,12 +368,10 @@ static void run_block(int threads) {
 }  // namespace simt
 
 struct ThreadIndex { int x; };
-static ThreadIndex thread_index() { return {simt::current->index}; }
-static Index blockIdx, gridDim;
-static unsigned char *const shared = simt::memory;
+static ThreadIndex thread_index() { return {simt::current->index % simt::num_threads}; }
 
 static void __threadfence() {}
-static void __syncthreads() { simt::pass(simt::block_gate, simt::num_threads); }
+static void __syncthreads() { simt::pass(simt::block_gates[simt::block()], simt::num_threads); }
 static void __syncwarp() { simt::pass(simt::warp_gates[simt::current->index / simt::WARP], simt::WARP); }
 template <class T> T __shfl_xor_sync(unsigned, T value, int bits) {
     return simt::share(value)[simt::current->index % simt::WARP ^ bits];
