@@ -10,9 +10,10 @@ from __future__ import annotations
 import hashlib
 import logging
 import threading
-from concurrent.futures import Future
+from concurrent.futures import Future, wait
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from pegainfer_core.kv import TierStats
 from pegainfer_core.offload.direct_file import allows_direct
@@ -77,6 +78,7 @@ class DiskTier:
             raise
         self._gate = threading.Lock()
         self._closed = False
+        self._under_way: set[Future[Any]] = set()
         self._readers = IoThreads(_NUM_READERS, "pegainfer-kv-disk-read")
         self._writers = IoThreads(_NUM_WRITERS, "pegainfer-kv-disk-write")
         self._tell()
@@ -93,14 +95,11 @@ class DiskTier:
         transfer = Transfer(len(records))
 
         def plan() -> None:
-            if not transfer.begin():
-                return
-            pieces = self._store.plan_save(records, transfer)
-            if not self._post(self._writers, self._store.write, pieces):
-                for piece in pieces:
-                    self._store.abandon(piece)
+            if transfer.begin():
+                for piece in self._store.plan_save(records, transfer):
+                    self._writers.post(partial(self._store.write, piece))
 
-        return transfer.future if self._post(self._writers, _run, [plan]) else _done(_closed())
+        return self._begun(transfer.future, self._writers, plan)
 
     def load(self, records: Sequence[TierRecord]) -> Future[list[bool]]:
         """As in `KvTier`; records in neighbouring slots are read at once."""
@@ -110,8 +109,9 @@ class DiskTier:
         with self._gate:
             if self._closed:
                 return _done(_closed())
-            for piece in self._store.plan_load(records, transfer):
-                self._readers.post(_bound(self._store.read, piece))
+            self._note(transfer.future)
+        for piece in self._store.plan_load(records, transfer):
+            self._readers.post(partial(self._store.read, piece))
         return transfer.future
 
     def drop(self, keys: Sequence[PageKey]) -> Future[None]:
@@ -129,7 +129,7 @@ class DiskTier:
             else:
                 future.set_result(None)
 
-        return future if self._post(self._writers, _run, [drop]) else _done(_closed())
+        return self._begun(future, self._writers, drop)
 
     def stats(self) -> TierStats:
         """As in `KvTier`. Damage that only a trailer shows is counted by the guard."""
@@ -143,24 +143,31 @@ class DiskTier:
         )
 
     def close(self) -> None:
-        """As in `KvTier`: what is being written or read is finished, what waits to be is not."""
+        """As in `KvTier`; every call that was taken is finished first."""
         with self._gate:
             if self._closed:
                 return
             self._closed = True
+            under_way = list(self._under_way)
+        wait(under_way)  # Their pieces are posted by jobs, which `join` would be in the way of.
         self._writers.join()
         self._readers.join()
         self._store.close()
         self._folder_lock.release()
 
-    def _post(self, threads: IoThreads, work: Callable[[T], None], items: Sequence[T]) -> bool:
-        """Have each item worked on; False, and nothing done, once the tier is closed."""
+    def _begun(self, future: Future[T], threads: IoThreads, job: Callable[[], None]) -> Future[T]:
+        """Have a call's job done, unless the tier is closed."""
         with self._gate:
             if self._closed:
-                return False
-            for item in items:
-                threads.post(_bound(work, item))
-            return True
+                return _done(_closed())
+            self._note(future)
+        threads.post(job)
+        return future
+
+    def _note(self, future: Future[T]) -> None:
+        """Let `close` wait for a call."""
+        self._under_way.add(future)
+        future.add_done_callback(self._under_way.discard)
 
     def _folders(self, place: TierPlace, reserve_bytes: int) -> dict[int, DiskFolder]:
         """Each group gets the same number of slots: a prefix needs a record of every group."""
@@ -197,14 +204,6 @@ class DiskTier:
                 "page cache; another --kv-offload-disk-path may do better",
                 self.folder,
             )
-
-
-def _run(job: Callable[[], None]) -> None:
-    job()
-
-
-def _bound(work: Callable[[T], None], item: T) -> Callable[[], None]:
-    return lambda: work(item)
 
 
 def _done(result: T | Exception) -> Future[T]:

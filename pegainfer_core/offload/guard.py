@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
+from concurrent.futures import wait
 from typing import TYPE_CHECKING, Final
 
 from pegainfer_core.kv import TierStats
@@ -116,10 +118,10 @@ class GuardedTier:
             return self._books.stats(self._held, self._tier_stats)
 
     def close(self, timeout_s: float = 5.0) -> bool:
-        """Close the tier behind the calls made so far; later ones find nothing.
+        """Let the calls made so far end, then close the tier; later calls find nothing.
 
         Args:
-            timeout_s: How long to wait for the tier.
+            timeout_s: How long to wait for both.
 
         Returns:
             Whether the tier closed in time. If not, it is left alone; all outcomes are set in
@@ -129,8 +131,12 @@ class GuardedTier:
             if self._closed:
                 return self._lane.join(timeout_s)
             self._closed = True
+            under_way = [attempt.call.outcome for attempt in self._open_attempts]
+        begun_s = time.monotonic()
+        wait(under_way, timeout_s)
         self._lane.post(self._close_tier)
-        in_time = self._lane.close(timeout_s)
+        left_s = timeout_s - (time.monotonic() - begun_s)
+        in_time = self._lane.close(max(left_s, timeout_s / 10))
         self._deadlines.close()
         with self._lock:
             left = list(self._open_attempts)

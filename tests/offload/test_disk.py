@@ -30,6 +30,7 @@ from .disk_bench import (
     python,
     reopened,
     save,
+    sealed,
     segments,
 )
 
@@ -47,6 +48,17 @@ def test_records_outlive_their_process(tmp_path: Path) -> None:
     tier = open_disk(tmp_path)
     assert load(tier, range(21)) == list(range(20))
     tier.close()
+
+
+def test_close_finishes_what_was_taken(tier: DiskTier) -> None:
+    saves = [tier.save(sealed(range(start, start + 10))) for start in range(0, 200, 10)]
+    tier.close()
+    assert [future.result(0) for future in saves] == [[True] * 10] * 20
+    with pytest.raises(RuntimeError, match="closed"):
+        tier.save(sealed([0])).result(0)
+    again = open_disk(tier.folder.parent)
+    assert held(again, range(200)) == list(range(200))
+    again.close()
 
 
 def test_other_data_is_left_alone(tmp_path: Path) -> None:

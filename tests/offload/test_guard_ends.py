@@ -107,6 +107,25 @@ def test_close_waits_for_what_was_asked(scripted: ScriptedTier) -> None:
     assert guard.close()
 
 
+def test_close_waits_for_calls_under_way(scripted: ScriptedTier) -> None:
+    guard = GuardedTier("scripted", scripted, {0: LAYOUT}, POLICY)
+    scripted.script["save"] = scripted.hang
+    call = guard.save([sealed(1)])
+    eventually(lambda: bool(scripted.open_calls))
+    future, records = scripted.open_calls[0]
+    closed_before: list[bool] = []
+
+    def end() -> None:
+        closed_before.append(scripted.closed.is_set())
+        future.set_result([True] * len(records))
+
+    timer = threading.Timer(0.1, end)
+    timer.start()
+    assert guard.close(WAIT_S) and closed_before == [False]
+    assert outcome(call) == [True] and not call.timed_out
+    timer.join()
+
+
 def test_close_leaves_a_hanging_tier_behind(scripted: ScriptedTier) -> None:
     gate = threading.Event()
     guard = GuardedTier("scripted", scripted, {0: LAYOUT}, POLICY)
