@@ -142,9 +142,12 @@ class CudaProducts:
         rows = next(rows for rows in catalog.FEW_ROWS if rows >= count)
         spec = catalog.few_rows(x.width, rows, norm=norm is not None, gated=gated, add=add)
         split = catalog.few_rows_split(x.width, norm=norm is not None)
-        teams = min(self._device.num_multiprocessors // split, out.width // 8)
+        kernel = self._library.get(spec)
+        # One more than run at once would come after all others.
+        most = self._device.num_multiprocessors if split == 1 else kernel.max_clusters(split)
+        teams = min(most, out.width // 8)
         scale, eps = (address(norm.weight), norm.eps) if norm else (0, 0.0)
-        self._library.get(spec).launch(
+        kernel.launch(
             self._device.stream, (teams * split, 1), address(x), scale, address(weight),
             address(out), count, out.width, eps,
         )  # fmt: skip

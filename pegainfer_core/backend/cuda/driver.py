@@ -100,6 +100,26 @@ def load_function(code: bytes, symbol: str, shared_bytes: int) -> tuple[int, int
     return module.value, function.value
 
 
+def max_clusters(function: ctypes.c_void_p, config: LaunchConfig, size: int) -> int:
+    """Clusters of a kernel that run at once.
+
+    Args:
+        function: The kernel, compiled for clusters of `size` blocks.
+        config: How it is launched.
+        size: Blocks of a cluster.
+
+    Raises:
+        CudaError: The driver refuses.
+    """
+    lib, found = library(), ctypes.c_int()
+    one = LaunchConfig.from_buffer_copy(config)
+    one.grid_x, one.grid_y = size, 1
+    one.attributes, one.num_attributes = None, 0
+    status = lib.cuOccupancyMaxActiveClusters(ctypes.byref(found), function, ctypes.byref(one))
+    check(status, "counting clusters")
+    return found.value
+
+
 def serialization_attribute() -> LaunchAttribute:
     """Lets a kernel start while the one before it drains; it must wait for it by itself."""
     attribute = LaunchAttribute()

@@ -11,6 +11,7 @@ from pegainfer_core.backend.cuda.driver import (
     check,
     library,
     load_function,
+    max_clusters,
     serialization_attribute,
 )
 from pegainfer_core.kernels import KernelError
@@ -65,6 +66,17 @@ class Kernel:
             self._config.num_attributes = 1
         self._config_pointer = ctypes.byref(self._config)
         self._launch = library().cuLaunchKernelEx
+        self._max_clusters: int | None = None
+
+    def max_clusters(self, size: int) -> int:
+        """Clusters that run at once, of a kernel compiled for clusters of `size` blocks.
+
+        Raises:
+            CudaError: The driver refuses.
+        """
+        if self._max_clusters is None:
+            self._max_clusters = max_clusters(self._function, self._config, size)
+        return self._max_clusters
 
     def launch(self, stream: int, grid: tuple[int, int], *arguments: float) -> None:
         """Launch on a stream.
