@@ -84,11 +84,13 @@ class SnapshotGroups:
         return border if border > start else 0
 
     def known_tokens(self, sequence: PagedSequence) -> int:
-        """Tokens of an admitted sequence up to where it leaves what the cache knows.
+        """Tokens of an admitted sequence up to the last border that the cache knows.
 
         More than its prefix where a snapshot is missing: kept there, it would serve the next one.
         """
-        return sequence.chain.num_known * self._page_tokens if sequence.chain is not None else 0
+        if sequence.chain is None or not self.pools:
+            return 0
+        return self.border(0, sequence.chain.num_known * self._page_tokens)
 
     def take(
         self, sequence: PagedSequence, num_tokens: int, *, passing: bool = False

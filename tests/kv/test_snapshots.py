@@ -220,3 +220,62 @@ def test_pool_refuses_unbalanced_pins_and_keeps_what_is_read() -> None:
     assert counts(pool) == (1, 0, 0, 0)
     with pytest.raises(PageError, match="too often"):
         pool.unpin(block)
+
+
+def test_of_passing_snapshots_only_the_newest_is_kept() -> None:
+    kv = manager()
+    seq = admit(kv, PROMPT)
+    for border in (EVERY, 2 * EVERY, 3 * EVERY):
+        passing = border > EVERY
+        assert kv.snapshots.take(seq, border, passing=passing)
+        compute(kv, seq, border)
+    assert [pool.num_held for pool in kv.snapshots.pools] == [2, 2]
+    kv.release(seq)
+    hits = [admit(kv, [*PROMPT[: n * B], 1]).num_computed for n in (6, 5, 3)]
+    assert hits == [3 * EVERY, EVERY, EVERY]
+
+
+def test_passing_by_another_s_snapshot_leaves_it_there() -> None:
+    kv = manager()
+    first = admit(kv, PROMPT)
+    run(kv, first, 2 * EVERY)
+    second = admit(kv, [*PROMPT[: 2 * EVERY], 7, 7, 7, 7, 7, 7, 7, 7])
+    assert second.num_computed == 2 * EVERY
+    third = admit(kv, [*PROMPT[:EVERY], *second.token_ids[EVERY:]])
+    kv.release(third)
+    kv.snapshots.restored(second)
+    kv.release(second)
+    late = admit(kv, PROMPT[: EVERY + 1])
+    kv.snapshots.restored(late)
+    late.token_ids += PROMPT[EVERY + 1 :]
+    for border in (2 * EVERY, 3 * EVERY):
+        assert kv.snapshots.take(late, border, passing=True)
+        compute(kv, late, border)
+    kv.release(late)
+    kv.release(first)
+    assert admit(kv, PROMPT[: 2 * EVERY + 1]).num_computed == 2 * EVERY
+
+
+def test_a_pinned_passing_snapshot_is_freed_behind_its_reader() -> None:
+    kv = manager()
+    seq = admit(kv, PROMPT)
+    assert kv.snapshots.take(seq, EVERY, passing=True)
+    compute(kv, seq, EVERY)
+    reader = admit(kv, PROMPT)
+    assert kv.snapshots.sources(reader)
+    assert kv.snapshots.take(seq, 2 * EVERY, passing=True)
+    compute(kv, seq, 2 * EVERY)
+    assert [counts(pool)[0] for pool in kv.snapshots.pools] == [2, 1]
+    kv.snapshots.restored(reader)
+    assert [counts(pool) for pool in kv.snapshots.pools] == [(3, 0, 1, 0), (2, 0, 1, 0)]
+
+
+def test_known_tokens_end_at_the_border_before_a_prompt_leaves_the_cache() -> None:
+    kv = manager()
+    seq = admit(kv, PROMPT)
+    assert kv.snapshots.known_tokens(seq) == 0
+    run(kv, seq, EVERY)
+    compute(kv, seq)
+    kv.release(seq)
+    other = admit(kv, [*PROMPT[: 5 * B], 1, 2, 3])
+    assert (other.num_computed, kv.snapshots.known_tokens(other)) == (EVERY, 4 * B)
