@@ -1,4 +1,4 @@
-"""KV events as lines of JSON in a file or a named pipe."""
+"""KV events as lines of JSON in a file."""
 
 from __future__ import annotations
 
@@ -21,6 +21,7 @@ class JsonlSink:
             ConfigError: It cannot be written.
         """
         self._encoder = EventEncoder()
+        self._torn = False
         try:
             # Unbuffered: a line is there for readers once it was sent.
             self._file = open(path, "ab", buffering=0)
@@ -30,8 +31,19 @@ class JsonlSink:
             ) from error
 
     def send(self, seq: int, ts: float, events: list[KvEvent]) -> None:
-        """Append a line."""
-        self._file.write(self._encoder.line(seq, ts, events))
+        """Append a line.
+
+        Raises:
+            OSError: It was not written whole; the next one starts on a line of its own.
+        """
+        line = self._encoder.line(seq, ts, events)
+        if self._torn:
+            line = b"\n" + line
+        self._torn = True
+        written = self._file.write(line)
+        if written != len(line):
+            raise OSError(f"{written} of {len(line)} bytes were written")
+        self._torn = False
 
     def close(self) -> None:
         """Close the file."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 import msgspec
 import pytest
@@ -25,9 +26,13 @@ from pegainfer_core.kv import (
 )
 from pegainfer_core.kv.event_feed import KvEventFeed
 from pegainfer_core.kv.event_wire import EventEncoder, KvEventBatch
+from pegainfer_core.kv.jsonl_sink import JsonlSink
 from pegainfer_core.weights import ConfigError
 from tests.kv.router import Router
 from tests.kv.test_manager import B, admit, compute, serve
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 
 @dataclass
@@ -221,7 +226,7 @@ def test_lost_events_are_counted() -> None:
     assert KvManager(20, B).num_dropped_event_batches == 0
 
 
-def test_lines_of_json(tmp_path: pytest.TempPathFactory) -> None:
+def test_lines_of_json(tmp_path: Path) -> None:
     path = f"{tmp_path}/events.jsonl"
     for _ in range(2):
         kv = open_kv(20, B, CoreOptions(kv_events=f"jsonl:{path}"))
@@ -237,6 +242,30 @@ def test_lines_of_json(tmp_path: pytest.TempPathFactory) -> None:
         "BlockStored",
     ] * 2
     assert lines[1]["events"][0]["block_hashes"] == [key.hex() for key in seq.chain.hashes]
+
+
+def test_a_line_cut_short_spoils_no_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "events.jsonl"
+    sink = JsonlSink(str(path))
+    whole = sink._file
+
+    class FullDisk:
+        def write(self, line: bytes) -> int:
+            return whole.write(line[:5])
+
+    sink.send(0, 1.0, [ClearedBlocks()])
+    monkeypatch.setattr(sink, "_file", FullDisk())
+    with pytest.raises(OSError, match="5 of 58 bytes"):
+        sink.send(1, 1.0, [ClearedBlocks()])
+    monkeypatch.setattr(sink, "_file", whole)
+    sink.send(2, 1.0, [ClearedBlocks()])
+    sink.close()
+    first, torn, last = path.read_bytes().splitlines()
+    assert (torn, msgspec.json.decode(first)["seq"], msgspec.json.decode(last)["seq"]) == (
+        b'{"seq',
+        0,
+        2,
+    )
 
 
 @pytest.mark.parametrize(
