@@ -95,9 +95,15 @@ class DiskTier:
         transfer = Transfer(len(records))
 
         def plan() -> None:
-            if transfer.begin():
-                for piece in self._store.plan_save(records, transfer):
-                    self._writers.post(partial(self._store.write, piece))
+            if not transfer.begin():
+                return
+            try:
+                pieces = self._store.plan_save(records, transfer)
+            except Exception as error:  # Whatever it is, the call must end.
+                transfer.abort(error)
+                return
+            for piece in pieces:
+                self._writers.post(partial(self._store.write, piece))
 
         return self._begun(transfer.future, self._writers, plan)
 
@@ -124,7 +130,7 @@ class DiskTier:
                 return
             try:
                 self._store.drop(keys)
-            except OSError as error:
+            except Exception as error:
                 future.set_exception(error)
             else:
                 future.set_result(None)

@@ -187,12 +187,15 @@ class DiskSegment:
 
 def _allocate(fd: int, num_bytes: int) -> None:
     """Take the space now, so that a full disk shows here and writes change no file size."""
-    try:
-        os.posix_fallocate(fd, 0, num_bytes)
-    except OSError as error:
-        if error.errno not in (errno.EOPNOTSUPP, errno.EINVAL):
-            raise
-        os.ftruncate(fd, num_bytes)  # The file system cannot; a hole is a file too.
+    if hasattr(os, "posix_fallocate"):
+        try:
+            os.posix_fallocate(fd, 0, num_bytes)
+        except OSError as error:
+            if error.errno not in (errno.EOPNOTSUPP, errno.EINVAL):
+                raise
+        else:
+            return
+    os.ftruncate(fd, num_bytes)  # The file system cannot; a file of holes will do.
 
 
 def read_shape(path: Path) -> SegmentShape | None:

@@ -5,6 +5,7 @@ Knows slots, files and keys; which thread does what is the tier's business.
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import threading
 from typing import TYPE_CHECKING, Final
@@ -170,7 +171,8 @@ class DiskStore:
                 waiters += write.waiters
                 if write.dropped and (slot := group.table.forget(digest)) is not None:
                     dropped.append(slot)
-        self._wipe(group, dropped)
+        with contextlib.suppress(OSError):  # They are forgotten, and wiped before others come.
+            self._wipe(group, dropped)
         for waiter in waiters:
             waiter.settle(True)
 

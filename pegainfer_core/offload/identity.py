@@ -114,7 +114,8 @@ def _shard(path: Path, stride_bytes: int, pool: ThreadPoolExecutor) -> bytes:
     offsets = _offsets(path, stride_bytes)
     fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
-        os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_RANDOM)  # Read-ahead would read a multiple.
+        if hasattr(os, "posix_fadvise"):  # Read-ahead would read a multiple.
+            os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_RANDOM)
         header_bytes = 8 + int.from_bytes(os.pread(fd, 8, 0), "little")
         chunks = _batches(offsets, 64)
         samples = pool.map(lambda chunk: _samples(fd, chunk), chunks)

@@ -35,11 +35,16 @@ class Transfer:
             self._found[index] = found
             self._num_left -= 1
             last = self._num_left == 0
-        if last and self.begin():
+        if last and self.begin() and not self.future.done():
             if self._error is None:
                 self.future.set_result(self._found)
             else:
                 self.future.set_exception(self._error)
+
+    def abort(self, error: Exception) -> None:
+        """The call ends now, with an exception."""
+        if self.begin() and not self.future.done():
+            self.future.set_exception(error)
 
     def fail(self, error: Exception) -> None:
         """The call will end with an exception, once all its records are done."""

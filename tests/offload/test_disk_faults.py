@@ -13,9 +13,10 @@ from pathlib import Path
 
 import pytest
 
-from pegainfer_core.offload import GuardedTier
+from pegainfer_core.offload import GuardedTier, disk_folder
 from pegainfer_core.offload.direct_file import DirectFile
 from pegainfer_core.offload.disk import DiskTier
+from pegainfer_core.offload.disk_segment import DiskSegment
 
 from .disk_bench import (
     LAYOUT,
@@ -30,6 +31,7 @@ from .disk_bench import (
     python,
     reopened,
     save,
+    sealed,
     segments,
 )
 
@@ -213,6 +215,26 @@ def test_a_buffer_that_cannot_be_filled_fails_the_call(tier: DiskTier) -> None:
     (record,) = blank([0])
     with pytest.raises(Exception, match=r"read-?write|read-?only|writable"):
         tier.load([record._replace(buffer=record.buffer.toreadonly())]).result(WAIT_S)
+    assert load(tier, [0]) == [0]
+
+
+def test_an_unforeseen_error_ends_its_call(tier: DiskTier, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Or the tier would wait for it in `close` for ever."""
+
+    def broken(*arguments: object) -> None:
+        raise ZeroDivisionError("a bug")
+
+    save(tier, [0, 1])
+    for owner, name, call in (
+        (disk_folder.DiskFolder, "grow", lambda: tier.save(sealed(range(10, 26)))),
+        (DiskSegment, "write", lambda: tier.save(sealed([6]))),
+        (DiskSegment, "read", lambda: tier.load(blank([0]))),
+        (DiskSegment, "wipe", lambda: tier.drop(keys([1]))),
+    ):
+        with monkeypatch.context() as patch:
+            patch.setattr(owner, name, broken)
+            with pytest.raises(ZeroDivisionError):
+                call().result(WAIT_S)
     assert load(tier, [0]) == [0]
 
 
