@@ -39,7 +39,7 @@ class RecordLayout(msgspec.Struct, frozen=True, kw_only=True):
 
     def seal(self, key: PageKey, record: memoryview) -> None:
         """Write the trailer of a record whose page is complete."""
-        digest = xxhash.xxh3_128_digest(record[: self.page_bytes])
+        digest = _digest(record[: self.page_bytes])
         fields = (_MAGIC, _VERSION, key.group, self.page_bytes, key.digest, digest)
         _TRAILER.pack_into(record, self.page_bytes, *fields)
 
@@ -48,4 +48,11 @@ class RecordLayout(msgspec.Struct, frozen=True, kw_only=True):
         *head, digest = _TRAILER.unpack_from(record, self.page_bytes)
         if head != [_MAGIC, _VERSION, key.group, self.page_bytes, key.digest]:
             return False
-        return bool(digest == xxhash.xxh3_128_digest(record[: self.page_bytes]))
+        return bool(digest == _digest(record[: self.page_bytes]))
+
+
+def _digest(content: memoryview) -> bytes:
+    """`update` lets other threads run meanwhile; one-shot functions do so only since xxhash 4."""
+    checksum = xxhash.xxh3_128()
+    checksum.update(content)
+    return checksum.digest()

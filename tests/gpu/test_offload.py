@@ -127,6 +127,8 @@ def test_restored_is_computed(
 
     async def rounds(device_only: list[bool]) -> list[list[tuple[list[int], int]]]:
         client = EngineClient(engine)
+        while not engine.metrics().kv_offload.tiers[0].capacity_bytes:
+            await asyncio.sleep(0.1)  # it is pinned while the engine already serves
         found = []
         for keeps_host in device_only:
             found.append([await answer(client, prompt) for prompt in prompts])
