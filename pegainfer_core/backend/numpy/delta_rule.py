@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from pegainfer_core.backend.numpy.arrays import FloatArray
 
 CHUNK_TOKENS: Final = 64
+_SOLVED_AT_ONCE: Final = 16
 
 _LENGTH_EPS: Final = np.float32(1e-6)
 _MAX_EXPONENT: Final = np.float32(88)
@@ -77,15 +78,31 @@ def _chunk(inputs: DeltaInputs, memory: FloatArray, out: FloatArray) -> None:
     apart = np.where(past, since_start[:, :, None] - since_start[:, None, :], -np.inf)
     decay = np.exp(apart)
     # What each token writes depends on what those before it in the chunk have written.
-    system = np.tril(beta * (keys @ keys.transpose(0, 2, 1)) * decay, -1)
-    system += np.eye(count, dtype=np.float32)
-    written = np.linalg.solve(system, beta * (values - (keys * grown) @ memory))
+    system = beta * (keys @ keys.transpose(0, 2, 1)) * decay
+    written = beta * (values - (keys * grown) @ memory)
+    _substitute(system, written)
     scores = (queries @ keys.transpose(0, 2, 1)) * decay
     np.matmul(queries * grown, memory, out)
     out += scores @ written
     left = np.exp(since_start[:, -1:] - since_start)[..., None]
     memory *= grown[:, -1:]
     memory += (keys * left).transpose(0, 2, 1) @ written
+
+
+def _substitute(system: FloatArray, right: FloatArray) -> None:
+    """Solve by forward substitution, in place; a quarter of the time of a general solver.
+
+    Args:
+        system: [heads, n, n], unit lower triangular: only what is below the diagonal is read.
+        right: [heads, n, columns], the right side; afterwards the solution.
+    """
+    count = right.shape[1]
+    for first in range(0, count, _SOLVED_AT_ONCE):
+        end = min(first + _SOLVED_AT_ONCE, count)
+        right[:, first:end] -= system[:, first:end, :first] @ right[:, :first]
+        for row in range(first + 1, end):
+            known = right[:, first:row]
+            right[:, row] -= (system[:, row, None, first:row] @ known)[:, 0]
 
 
 def unit_length(heads: FloatArray) -> FloatArray:
