@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from pegainfer_server.metrics.kv_offload_metrics import write_kv_offload
+
 if TYPE_CHECKING:
     from pegainfer_core.contract import EngineInfo, EngineMetrics
     from pegainfer_server.metrics.exposition import Exposition
@@ -43,6 +45,7 @@ def _write_kv(out: Exposition, info: EngineInfo, metrics: EngineMetrics) -> None
     )
     if metrics.kv_total_snapshots:
         _write_snapshots(out, metrics)
+    write_kv_offload(out, metrics.kv_offload)
     if info.capabilities.prefix_cache:
         out.counter(
             "prefix_cache_queries_total",
