@@ -196,7 +196,8 @@ class World:
             self.pages[seq.page_ids[index // B]][index % B] = cell
         seq.state = seq.state_after(stop)
         if border:
-            for group, slot in enumerate(self.kv.snapshots.take(seq, border)):
+            slots = self.kv.snapshots.take(seq, border, passing=num_tokens % 2 == 1)
+            for group, slot in enumerate(slots):
                 self.slots[group][slot] = seq.state
         seq.num_computed = stop
         self.flights.append(Flight(seq, seq.stint, stop - start))
