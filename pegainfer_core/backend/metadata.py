@@ -52,7 +52,7 @@ class StepMetadata:
         page_starts: [max_rows + 1] first page-table entry of each row, and the end.
         save_ends: [max_saves] tokens of this step up to which a copied state goes: it is that of
             the row of the last of them, behind it.
-        save_slots: [max_saves] where each copy goes.
+        save_slots: [max_saves] where each copy goes; -1 in both behind the last one.
         choice_words: [max_rows, CHOICE_WORDS] what a sampler says about the choice of each sampling
             token, in their order; zero elsewhere.
         pages: [max_pages] page ids of all rows, row after row.
@@ -94,13 +94,16 @@ class StepMetadata:
         ) = np.split(self.packed, ends)
         self.choice_words = choice_words.reshape(max_rows, CHOICE_WORDS)
         self._pages_offset = int(ends[-1])
-        self.num_samples = 0
+        self.num_samples = self.num_saves = 0
+        self.save_ends.fill(-1)
+        self.save_slots.fill(-1)
         self._prompt_tokens: list[IntArray] = []
         self.clear()
 
     def clear(self) -> None:
         """Forget all rows."""
         self.choice_words[: self.num_samples] = 0
+        self.save_ends[: self.num_saves] = self.save_slots[: self.num_saves] = -1
         self.num_tokens = self.num_rows = self.num_decode = 0
         self.num_samples = self.num_prompt_logits = self.num_saves = 0
         self.num_packed = self._pages_offset

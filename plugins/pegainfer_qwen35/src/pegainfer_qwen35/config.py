@@ -165,6 +165,11 @@ def plan_qwen35(context: LaunchContext) -> ServePlan:
     raw_config = load_config(Path(context.model_dir))
     config = parse_config(raw_config)
     backend = choose_backend(options.backend)
+    if backend != "numpy":
+        raise ConfigError(
+            f"Qwen3.5 cannot be served with --backend {backend} in this version; "
+            "use --backend numpy"
+        )
     dtype = planned_dtype(config)
     own = msgspec.convert(context.family_options, Qwen35Options)
     # Asked for now, because a size that holds nothing should not wait for the weights.
