@@ -122,6 +122,7 @@ class Harness:
         reserve: Literal["on-demand", "worst-case"] = "on-demand",
         hasher: BlockHasher | None = None,
         headroom_tokens: int = HEADROOM_TOKENS,
+        itl_target_s: float | None = None,
     ) -> None:
         num_pages = num_usable_pages + 1
         self.kv = KvManager(num_pages, PAGE_TOKENS, prefix_cache=prefix_cache, hasher=hasher)
@@ -133,6 +134,7 @@ class Harness:
             num_pages=num_pages,
             max_num_seqs=max_num_seqs,
             max_prefill_tokens=max_prefill_tokens,
+            itl_target_s=itl_target_s,
         )
         self.model = PagedModel(PAGE_TOKENS, max_prefill_tokens, num_pages, ahead=self.ahead)
         self.scheduler = Qwen3Scheduler(self.model, self.kv, self.plan, reserve)

@@ -50,6 +50,7 @@ class AnyHistory(RuleBasedStateMachine):
         prefix_cache=st.sampled_from([True, True, True, False]),
         reserve=st.sampled_from(["on-demand", "on-demand", "worst-case"]),
         headroom_tokens=st.sampled_from([0, 0, 8, 512]),
+        itl_target_s=st.sampled_from([None, None, 1e-9, 1e-4, 1.0]),
         constant_hash=st.sampled_from([False, False, False, True]),
     )
     def start(self, constant_hash: bool, **options: object) -> None:

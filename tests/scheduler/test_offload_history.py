@@ -82,6 +82,7 @@ class OffloadHistory(RuleBasedStateMachine):
     def teardown(self) -> None:
         if not hasattr(self, "harness"):
             return
+        self.harness.eager = True  # copies land at last, whatever else there is to do
         self.harness.drain()
         for request_id in self.harness.requests:
             assert self.harness.answers[request_id].terminal is not None
