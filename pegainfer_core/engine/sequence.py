@@ -5,6 +5,7 @@ Knows nothing of models or devices; schedulers mutate it, runners read it.
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -34,6 +35,7 @@ class Sequence:
         serial: Place in the order of arrival, kept for life; -1 before it was queued.
         scheduled: Whether its client was told that work on it began.
         num_reserved_pages: Pages promised to it, those it holds included.
+        due_tokens: Completed tokens with which it has a page to publish.
         chain: Its blocks in the prefix cache, None when there is none.
         num_prompt: Tokens of the client's prompt.
         end_token_ids: Ids that end it: the model's unless ignored, and the client's.
@@ -59,6 +61,7 @@ class Sequence:
     serial: int = -1
     scheduled: bool = False
     num_reserved_pages: int = 0
+    due_tokens: int = sys.maxsize
     chain: BlockChain | None = None
     num_prompt: int = 0
     end_token_ids: frozenset[int] = frozenset()
