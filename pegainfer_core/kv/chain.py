@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from pegainfer_core.kv.hashing import BlockHasher, PrefixIdentity
 
 _TOKEN_BYTES = 4
-_NEVER = sys.maxsize
+NEVER = sys.maxsize
 
 
 class Block:
@@ -140,11 +140,11 @@ class BlockChain:
     @property
     def closed(self) -> bool:
         """Whether nothing more can be published: a foreign block has the next one's hash."""
-        return self.due_tokens == _NEVER
+        return self.due_tokens == NEVER
 
     def close(self) -> None:
         """Publish nothing more until the sequence is matched again."""
-        self.due_tokens = _NEVER
+        self.due_tokens = NEVER
 
     def settle(self) -> None:
         """Take note of changed `blocks`."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, TypeVar
 
-from pegainfer_core.kv.chain import BlockChain
+from pegainfer_core.kv.chain import NEVER, BlockChain
 from pegainfer_core.kv.hashing import BlockHasher, PrefixIdentity
 from pegainfer_core.kv.paged_sequence import PagedSequence
 from pegainfer_core.kv.pool import PageError, PagePool
@@ -142,7 +142,8 @@ class KvManager:
         sequence.num_computed = sequence.num_completed = len(page_ids) * self.page_tokens
         sequence.num_reserved_pages = self.pages_for(reserve_tokens)
         self._num_promised += self._promised(sequence)
-        if sequence.chain is not None:
+        if sequence.chain is not None and self._cache is not None:
+            sequence.due_tokens = sequence.chain.due_tokens
             self.snapshots.begin(sequence.chain)
         return True
 
@@ -178,22 +179,22 @@ class KvManager:
         cache = self._cache
         if cache is None:
             return []
-        due = [
-            (sequence, chain)
-            for sequence in sequences
-            if (chain := sequence.chain) is not None and sequence.num_completed >= chain.due_tokens
-        ]
+        due = [sequence for sequence in sequences if sequence.num_completed >= sequence.due_tokens]
         groups, size = self.snapshots, self.page_tokens
-        for sequence, chain in due:
+        for sequence in due:
+            chain = sequence.chain
+            if chain is None:
+                continue
             num_full = sequence.num_completed // size
             older = cache.publish(chain, sequence.token_ids, sequence.page_ids, num_full)
+            sequence.due_tokens = chain.due_tokens
             if older:
                 self.pool.discard(older)
             if groups:
                 groups.settle(chain, num_full)
         if self._events is not None:
             self._events.flush()
-        return [sequence for sequence, _ in due]
+        return due
 
     def shrink(self, sequence: PagedSequence, num_tokens: int) -> None:
         """Take pages behind a sequence's first `num_tokens` tokens back; those stay promised.
@@ -212,6 +213,7 @@ class KvManager:
         """Take everything from a sequence that ended, was aborted or is preempted."""
         self._num_promised -= self._promised(sequence)
         sequence.num_reserved_pages = 0
+        sequence.due_tokens = NEVER
         chain = sequence.chain
         if chain is not None and self._cache is not None:
             self.snapshots.leave(chain)

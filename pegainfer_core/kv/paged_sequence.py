@@ -16,4 +16,5 @@ class PagedSequence(Protocol):
     num_completed: int
     page_ids: list[int]
     num_reserved_pages: int
+    due_tokens: int
     chain: BlockChain | None

@@ -17,7 +17,7 @@ from hypothesis.stateful import (
 from tests.kv.invariants import check
 from tests.kv.world import World
 
-NUM_RUNS = 280
+NUM_RUNS = 260
 STEPS = 80
 
 pick = st.integers(0, 11)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass, field
 
 import pytest
@@ -22,6 +23,7 @@ class Seq:
     num_completed: int = 0
     page_ids: list[int] = field(default_factory=list)
     num_reserved_pages: int = 0
+    due_tokens: int = sys.maxsize
 
 
 def manager(num_usable_pages: int = 20, **options: object) -> KvManager:

@@ -7,6 +7,7 @@ numbers, so that hypothesis and a plain random source can both make them.
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -52,6 +53,7 @@ class Seq:
     num_completed: int = 0
     page_ids: list[int] = field(default_factory=list)
     num_reserved_pages: int = 0
+    due_tokens: int = sys.maxsize
     stint: int = 0
     restoring: bool = False
     state: int = 0
