@@ -83,6 +83,8 @@ class Offloader:
                 continue
             keys = sequence.page_keys or PageKeys(self._identity, chain)
             sequence.page_keys = keys
+            if chain.blocks:
+                self._saver.note_use(keys, len(chain.blocks))
             if sequence.prompt_logprobs is None:
                 self._look(sequence, chain, keys)
         return [sequence for sequence in started if not sequence.restoring]

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from pegainfer_core.engine.sequence import Sequence
     from pegainfer_core.kv import KvManager
-    from pegainfer_core.offload import OffloadThread, PageHold
+    from pegainfer_core.offload import OffloadThread, PageHold, PageKeys
 
 _BATCH_PAGES: Final = 64
 _BATCH_STEPS: Final = 8
@@ -69,6 +69,10 @@ class SequenceSaver:
             self._num_unsent_steps += 1
             if self._num_unsent_pages >= _BATCH_PAGES or self._num_unsent_steps >= _BATCH_STEPS:
                 self.flush()
+
+    def note_use(self, keys: PageKeys, num_pages: int) -> None:
+        """The device holds the first pages of a prompt: their copies must not grow old for that."""
+        self._unsent.append(PageSaves(keys, num_pages, []))
 
     def flush(self) -> None:
         """Send what is not sent yet."""

@@ -30,6 +30,7 @@ class HostSlot:
         num_children: Slots whose parent it is.
         num_pins: Copies and calls that use it.
         published: Whether its content is complete and can be found.
+        last_use: When it was used last, in uses of all slots.
         era: When it was reserved: how often the pool had been cleared by then.
     """
 
@@ -38,6 +39,7 @@ class HostSlot:
         "buffer",
         "era",
         "key",
+        "last_use",
         "num_children",
         "num_pins",
         "parent",
@@ -53,6 +55,7 @@ class HostSlot:
         self.num_pins = 0
         self.published = False
         self.era = 0
+        self.last_use = 0
 
 
 class HostPool:
@@ -79,7 +82,7 @@ class HostPool:
         self._lock = threading.Lock()
         self._free: list[HostSlot] = []
         self._slabs: list[tuple[HostSlab, int]] = []
-        self._era = 0
+        self._era = self._num_uses = 0
         self._by_key: dict[PageKey, HostSlot] = {}
         self._leaves: OrderedDict[PageKey, HostSlot] = OrderedDict()
 
@@ -117,6 +120,16 @@ class HostPool:
     def holds(self, key: PageKey) -> bool:
         """Whether a record can be found."""
         return key in self._by_key
+
+    def touch(self, key: PageKey) -> None:
+        """Count a record, and with it those before it, as used now."""
+        with self._lock:
+            slot = self._by_key.get(key)
+            if slot is not None:
+                self._num_uses += 1
+                slot.last_use = self._num_uses
+                if key in self._leaves:
+                    self._leaves.move_to_end(key)
 
     def pin(self, slots: Iterable[HostSlot]) -> None:
         """Pin slots once more that are pinned already."""
@@ -157,6 +170,7 @@ class HostPool:
     def unpin(self, slots: Sequence[HostSlot]) -> None:
         """Give up one pin of each, the last first, so that beginnings stay longest."""
         with self._lock:
+            self._num_uses += 1
             for slot in reversed(slots):
                 slot.num_pins -= 1
                 if slot.num_pins == 0:
@@ -189,6 +203,7 @@ class HostPool:
         slot.num_pins += 1
 
     def _rest(self, slot: HostSlot) -> None:
+        slot.last_use = self._num_uses
         if not slot.published:
             self._recycle(slot)
         elif slot.num_children == 0 and slot.key is not None:
@@ -227,9 +242,10 @@ class HostPool:
         if parent is not None and parent.published:
             parent.num_children -= 1
             if parent.num_children == 0 and parent.num_pins == 0 and parent.key is not None:
-                # Not used later than the page that followed it.
                 self._leaves[parent.key] = parent
-                self._leaves.move_to_end(parent.key, last=False)
+                if parent.last_use <= slot.last_use:
+                    # Not used since the page that followed it.
+                    self._leaves.move_to_end(parent.key, last=False)
         slot.published = False
         self._recycle(slot)
 

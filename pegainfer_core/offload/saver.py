@@ -28,7 +28,7 @@ class PageSaves(NamedTuple):
 
     Attributes:
         keys: Of the sequence's pages.
-        first: Index of the first of them.
+        first: Index of the first of them; those before it are in use.
         page_ids: Where they are; nobody writes them until their batch has landed.
     """
 
@@ -90,7 +90,7 @@ class Saver:
             saves: Its pages.
         """
         taken: list[tuple[_Page, HostSlot]] = []
-        for page in _pages(saves):
+        for page in self._pages(saves):
             slot = self._pool.reserve(page.key)
             if slot is None:
                 self.num_unsaved += not self._pool.holds(page.key)
@@ -102,6 +102,15 @@ class Saver:
         for first in firsts:
             self._copy(batch, taken[first : first + _PAGES_A_COPY])
         self._end_batches()
+
+    def _pages(self, saves: Iterable[PageSaves]) -> Iterator[_Page]:
+        for keys, first, page_ids in saves:
+            names, parent = keys.of(first, first + len(page_ids))
+            if parent is not None:
+                self._pool.touch(parent)
+            for key, page_id in zip(names, page_ids, strict=True):
+                yield _Page(key, parent, page_id)
+                parent = key
 
     def _copy(self, batch: _Batch, taken: list[tuple[_Page, HostSlot]]) -> None:
         page_ids = [page.page_id for page, _ in taken]
@@ -137,11 +146,3 @@ class Saver:
         fresh = [slot for _, slot in taken if slot.published]
         for tier in self._tiers:
             tier.save([slot.key for slot in fresh if slot.key is not None])
-
-
-def _pages(saves: Iterable[PageSaves]) -> Iterator[_Page]:
-    for keys, first, page_ids in saves:
-        names, parent = keys.of(first, first + len(page_ids))
-        for key, page_id in zip(names, page_ids, strict=True):
-            yield _Page(key, parent, page_id)
-            parent = key

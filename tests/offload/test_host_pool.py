@@ -82,6 +82,35 @@ def test_a_branch_keeps_its_stem() -> None:
     assert held(pool, "abcdxy") == "adxy", "b and c before a"
 
 
+def test_an_old_prefix_goes_as_a_whole() -> None:
+    """Its beginning is no younger than its end, so that others do not lose theirs for it."""
+    pool = pool_of(6)
+    for chain in "abc", "xyz":
+        slots = []
+        for name in chain:
+            slot = pool.reserve(key(name))
+            assert slot is not None
+            slots.append(slot)
+        for slot, parent in zip(slots, [None, *slots], strict=False):
+            pool.publish(slot, parent.key if parent else None)
+        pool.unpin(slots)
+    for name, left in ("1", "abxyz"), ("2", "axyz"), ("3", "xyz"):
+        put(pool, name)
+        assert held(pool, "abcxyz") == left
+
+
+def test_touched_is_used() -> None:
+    pool = pool_of(4)
+    for name, parent in ("a", None), ("b", "a"), ("c", None), ("d", None):
+        put(pool, name, parent)
+    pool.touch(key("b"))
+    pool.touch(key("a"))
+    pool.touch(key("unknown"))
+    put(pool, "x")
+    put(pool, "y")
+    assert held(pool, "abcdxy") == "abxy"
+
+
 def test_what_is_pinned_stays() -> None:
     pool = pool_of(2)
     put(pool, "a")

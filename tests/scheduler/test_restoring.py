@@ -201,3 +201,31 @@ def test_prompts_to_be_scored_are_computed() -> None:
     harness.evict()
     params = SamplingParams(max_tokens=2, prompt_logprobs=0)
     assert harness.run(PROMPT, params=params).cached_tokens == 0
+
+
+def test_a_prefix_in_use_on_the_device_stays_in_host_memory() -> None:
+    """It is found on the device every time, so nobody asks the host; its copy must not age."""
+    harness = OffloadHarness(host_slots=24, num_usable_pages=40)
+    hot = harness.run(PROMPT)
+    for seed in range(6):
+        harness.run([(3 * i + seed) % 40 for i in range(FULL + 2)])
+        assert harness.run(PROMPT).cached_tokens == FULL
+    assert harness.pool.num_evicted > 12
+    harness.evict()
+    answer, num_restored = harness.restored(PROMPT)
+    assert (answer.token_ids, num_restored) == (hot.token_ids, FULL)
+
+
+def test_preempted_requests_come_back_by_restore() -> None:
+    """What was computed before is not computed again, though others took its pages."""
+    harness = OffloadHarness(num_usable_pages=14, headroom_tokens=0, max_model_len=56)
+    params = SamplingParams(max_tokens=40, ignore_eos=True)
+    requests = [harness.submit(prompt[:9], params=params) for prompt in (PROMPT, OTHER)]
+    harness.drain()
+    for request_id in requests:
+        harness.expect_right(request_id)
+    metrics = harness.metrics
+    assert metrics.num_preemptions > 0
+    assert metrics.kv_offload.num_restores > 0
+    assert all(harness.answers[request_id].cached_tokens == 0 for request_id in requests)
+    harness.expect_baseline()
