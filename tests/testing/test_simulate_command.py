@@ -40,6 +40,19 @@ def test_policies_differ_and_another_scheduler_is_not_needed() -> None:
     assert itl_p99["512"] < 0.8 * itl_p99["present"]
 
 
+def test_long_prompts_stop_streams_unless_a_target_holds() -> None:
+    done = simulate("mixed", "--policy", "whole", "--policy", "itl-20")
+    assert done.returncode == 0, done.stderr
+    rows = dict(re.findall(r"^\| (whole|itl-20) \| (.*) \|$", done.stdout, re.MULTILINE))
+    figures = {
+        name: [float(cell.replace(",", "")) for cell in cells.split(" | ")]
+        for name, cells in rows.items()
+    }
+    _, p99, longest, *_ = figures["itl-20"]
+    assert 15 < p99 <= 20 < longest < 25
+    assert figures["whole"][2] > 500
+
+
 def test_an_unknown_load_is_refused() -> None:
     done = simulate("run", "burst9")
     assert done.returncode == 2
