@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 _WINDOW_BYTES: Final = 512e6
+_EARLY: Final = 0.8
 _SHORTEST_WAIT_S: Final = 100e-6
 _LONGEST_WAIT_S: Final = 2e-3
 
@@ -70,8 +71,10 @@ class Copies:
         if not self._flights:
             return None
         flight = self._flights[0]
-        expected_s = max(flight.begun_s, self._free_s) + self.meter.seconds_for(flight.num_bytes)
-        return min(max(expected_s - time.monotonic(), _SHORTEST_WAIT_S), _LONGEST_WAIT_S)
+        # Too early costs a look; too late would also be measured, and believed the next time.
+        expected_s = _EARLY * self.meter.seconds_for(flight.num_bytes)
+        due_s = max(flight.begun_s, self._free_s) + expected_s
+        return min(max(due_s - time.monotonic(), _SHORTEST_WAIT_S), _LONGEST_WAIT_S)
 
     def _settled(self, flight: _Flight) -> bool:
         try:

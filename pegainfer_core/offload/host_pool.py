@@ -30,6 +30,7 @@ class HostSlot:
         num_children: Slots whose parent it is.
         num_pins: Copies and calls that use it.
         published: Whether its content is complete and can be found.
+        is_sealed: Whether it has a trailer that proves it.
         last_use: When it was used last, in uses of all slots.
         era: When it was reserved: how often the pool had been cleared by then.
     """
@@ -38,6 +39,7 @@ class HostSlot:
         "address",
         "buffer",
         "era",
+        "is_sealed",
         "key",
         "last_use",
         "num_children",
@@ -56,6 +58,7 @@ class HostSlot:
         self.published = False
         self.era = 0
         self.last_use = 0
+        self.is_sealed = False
 
 
 class HostPool:
@@ -147,6 +150,7 @@ class HostPool:
                 slot.key = key
                 slot.num_pins = 1
                 slot.era = self._era
+                slot.is_sealed = False
         return slot
 
     def publish(self, slot: HostSlot, parent: PageKey | None) -> None:

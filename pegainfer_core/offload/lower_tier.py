@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from pegainfer_core.offload.guard import GuardedTier
     from pegainfer_core.offload.host_pool import HostPool, HostSlot
     from pegainfer_core.offload.rate_meter import RateMeter
+    from pegainfer_core.offload.sealer import Sealer
     from pegainfer_core.offload.tier_call import TierCall
 
 _LOOKUP_S: Final = 0.25
@@ -37,6 +38,7 @@ class LowerTier:
         guard: The tier.
         pool: Of the slots.
         meter: Bytes a second that its loads bring.
+        sealer: Seals what is to be saved.
         post: Runs something on the offload thread.
 
     Attributes:
@@ -52,6 +54,7 @@ class LowerTier:
         guard: GuardedTier,
         pool: HostPool,
         meter: RateMeter,
+        sealer: Sealer,
         post: Callable[[Callable[[], None]], None],
     ) -> None:
         self.name = guard.name
@@ -61,8 +64,9 @@ class LowerTier:
         self.hit_pages = 0
         self._pool = pool
         self._meter = meter
+        self._sealer = sealer
         self._post = post
-        self._num_lent = 0
+        self._num_lent = self._num_unsealed = 0
         self._backlog: deque[PageKey] = deque()
         self._free_s = 0.0
 
@@ -72,9 +76,9 @@ class LowerTier:
         return self._num_lent
 
     @property
-    def num_waiting(self) -> int:
-        """Records that are to be given to it."""
-        return len(self._backlog)
+    def is_saving(self) -> bool:
+        """Whether records are still to be given to it."""
+        return bool(self._backlog) or self._num_unsealed > 0
 
     def contains(self, keys: Sequence[PageKey], answer: Callable[[list[bool]], None]) -> None:
         """Ask which keys it holds; the answer comes on the offload thread."""
@@ -83,7 +87,7 @@ class LowerTier:
         call.outcome.add_done_callback(lambda done: self._post(lambda: answer(done.result())))
 
     def save(self, keys: Iterable[PageKey]) -> None:
-        """Give it records that host memory holds, published and sealed, as it takes them."""
+        """Give it records that host memory holds, as it takes them."""
         self._backlog.extend(keys)
         while len(self._backlog) > self._pool.num_slots:
             self._backlog.popleft()
@@ -98,7 +102,17 @@ class LowerTier:
             slots = [slot for slot in self._pool.lease_held(keys) if slot is not None]
             self.num_dropped += count - len(slots)
             if slots:
-                self._lend(self.guard.save(records_of(slots)), slots)
+                self._seal_and_save(slots)
+
+    def _seal_and_save(self, slots: list[HostSlot]) -> None:
+        self._num_lent += len(slots)
+        self._num_unsealed += len(slots)
+
+        def save() -> None:
+            self._num_unsealed -= len(slots)
+            self._take_back_from(self.guard.save(records_of(slots)), slots)
+
+        self._sealer.seal(slots, lambda: self._post(save))
 
     def load(
         self, slots: Sequence[HostSlot], loaded: Callable[[list[bool]], None]
@@ -116,15 +130,14 @@ class LowerTier:
             self._measure(slots, found, begun_s, timed_out=call.timed_out)
             lost = [slot for slot, held in zip(slots, found, strict=True) if not held]
             if lost:
-                self._lend(call, lost)
+                self._num_lent += len(lost)
+                self._take_back_from(call, lost)
             loaded(found)
 
         call.outcome.add_done_callback(lambda done: self._post(finish))
         return call
 
-    def _lend(self, call: TierCall[list[bool]], slots: list[HostSlot]) -> None:
-        self._num_lent += len(slots)
-
+    def _take_back_from(self, call: TierCall[list[bool]], slots: list[HostSlot]) -> None:
         def take_back() -> None:
             self._num_lent -= len(slots)
             self._pool.unpin(slots)

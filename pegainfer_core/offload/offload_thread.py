@@ -15,6 +15,7 @@ from pegainfer_core.offload.copies import Copies
 from pegainfer_core.offload.lower_tier import LowerTier
 from pegainfer_core.offload.restorer import Restorer
 from pegainfer_core.offload.saver import Saver
+from pegainfer_core.offload.sealer import Sealer
 from pegainfer_core.offload.worth import Worth
 
 if TYPE_CHECKING:
@@ -68,7 +69,12 @@ class OffloadThread:
         names = [guard.name for guard in guards]
         self.worth = Worth(layout, page_tokens, self.loads.meter, names)
         meters = self.worth.tiers
-        self.tiers = [LowerTier(g, pool, meters[g.name], self.post) for g in guards]
+        self._sealer = Sealer(layout) if guards else None
+        self.tiers = (
+            [LowerTier(g, pool, meters[g.name], self._sealer, self.post) for g in guards]
+            if self._sealer is not None
+            else []
+        )
         self.saver = Saver(pool, mover, self.saves, layout, self.tiers, self.news.put)
         self._restorer = Restorer(
             pool, mover, self.loads, layout.page_bytes, self.tiers, self.worth, self.news.put
@@ -133,6 +139,8 @@ class OffloadThread:
 
     def _end(self) -> None:
         try:
+            if self._sealer is not None:
+                self._sealer.close()
             for tier in self.tiers:
                 tier.guard.close()
             self._mover.close()
@@ -142,7 +150,7 @@ class OffloadThread:
             self.news.put(None)
 
     def _busy(self) -> bool:
-        waiting = any(tier.num_waiting for tier in self.tiers)
+        waiting = any(tier.is_saving for tier in self.tiers)
         return bool(self.saves or self.loads or waiting or not self._jobs.empty())
 
     def _turn(self) -> None:

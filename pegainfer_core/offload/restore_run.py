@@ -60,7 +60,7 @@ class RestoreRun:
         self._num_promised = len(sources)
         self._num_asked = 0
         self._num_issued = 0
-        self._num_arrived = 0
+        self._num_flying = 0
         self._reads: list[TierCall[list[bool]]] = []
         self._is_over = False
 
@@ -143,6 +143,7 @@ class RestoreRun:
     def _arrive(self, index: int, slot: HostSlot) -> None:
         """Promote a page to host memory, whether or not anybody still waits for it."""
         restore = self._restore
+        slot.is_sealed = True
         self._pool.publish(slot, restore.keys[index - 1] if index else restore.parent)
         if self._is_over:
             self._pool.unpin([slot])
@@ -153,6 +154,7 @@ class RestoreRun:
         restore = self._restore
         addresses = [slot.address for slot in restore.slots[first:end] if slot is not None]
         self._num_issued = end
+        self._num_flying += 1
         try:
             ticket = self._mover.load(addresses, restore.page_ids[first:end], restore.fence)
         except RuntimeError:
@@ -166,7 +168,7 @@ class RestoreRun:
         )
 
     def _land(self, first: int, end: int, *, arrived: bool) -> None:
-        self._num_arrived = end
+        self._num_flying -= 1
         if arrived and self._restore.num_landed == first:
             self._restore.num_landed = end
         elif not arrived:
@@ -178,7 +180,7 @@ class RestoreRun:
 
     def _end_if_done(self) -> None:
         restore = self._restore
-        if self._is_over or self._num_arrived < max(self._num_issued, restore.limit):
+        if self._is_over or self._num_flying or self._num_issued < restore.limit:
             return
         self._is_over = True
         restore.num_landed = min(restore.num_landed, restore.limit)

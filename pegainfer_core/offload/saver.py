@@ -139,8 +139,6 @@ class Saver:
 
     def _publish(self, taken: list[tuple[_Page, HostSlot]]) -> None:
         for page, slot in taken:
-            if self._tiers:
-                self._layout.seal(page.key, slot.buffer)
             self._pool.publish(slot, page.parent)
         # One that others saved meanwhile is not published, and theirs goes on.
         fresh = [slot for _, slot in taken if slot.published]

@@ -175,7 +175,8 @@ class SteppedThread(OffloadThread):
 
     def _pump(self) -> None:
         self.turn()
-        if not (self._paged.land_one("save") or self._paged.land_one("load")):
+        landed = self._paged.land_one("save") or self._paged.land_one("load")
+        if not landed and self.tiers:
             time.sleep(0.001)  # for the threads of guards, which are real
         self.turn()
 

@@ -96,8 +96,8 @@ def test_any_history_with_offload() -> None:
     run_state_machine_as_test(
         OffloadHistory,
         settings=settings(
-            max_examples=40,
-            stateful_step_count=40,
+            max_examples=30,
+            stateful_step_count=30,
             deadline=None,
             suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
         ),
