@@ -15,6 +15,7 @@ from pegainfer_core.engine.gauges import take_metrics
 from pegainfer_core.engine.idle_memory import IdleMemory
 from pegainfer_core.engine.info import engine_info
 from pegainfer_core.engine.kv_offload import KvOffload, NoOffload
+from pegainfer_core.engine.late_match import match_late
 from pegainfer_core.engine.ledger import Ledger, LedgerError
 from pegainfer_core.engine.local import BuiltEngine, LocalEngine
 from pegainfer_core.engine.offload_opening import open_offload
@@ -94,6 +95,7 @@ __all__ = [
     "lay_out",
     "make_prefill_budget",
     "make_room",
+    "match_late",
     "max_logit_rows",
     "max_step_tokens",
     "open_offload",

@@ -67,6 +67,30 @@ def test_a_prompt_leaves_a_state_where_it_leaves_a_known_path(
     assert hits == [0, 0, 16]
 
 
+def test_prompts_that_come_at_once_share_what_the_first_computes(
+    harness_type: type[StatefulHarness],
+) -> None:
+    """All are admitted before any of it is there; but the two that the first step begins."""
+    harness = harness_type(num_usable_pages=80, max_num_seqs=6, max_prefill_tokens=8)
+    tails = [[41 + i, 1, 2, 3] for i in range(6)]
+    requests = [harness.submit(prompt(20) + tail, params=ONE) for tail in tails]
+    harness.drain()
+    for request_id in requests:
+        harness.expect_right(request_id)
+    hits = [harness.answers[request_id].cached_tokens for request_id in requests]
+    assert sorted(hits)[2:] == [20] * 4
+    assert harness.states.num_tokens < 6 * 24 - 4 * 16
+
+
+def test_late_matches_keep_reservations(harness_type: type[StatefulHarness]) -> None:
+    """In a pool so full that nobody else could start, nothing is lost by looking again."""
+    harness = harness_type(num_usable_pages=24, max_prefill_tokens=4, headroom_tokens=0)
+    requests = [harness.submit([*prompt(20), 41 + i], params=ONE) for i in range(4)]
+    harness.drain()
+    for request_id in requests:
+        harness.expect_right(request_id)
+
+
 def test_a_restored_state_is_not_written_over_in_the_same_step() -> None:
     harness = StatefulHarness(num_snapshots=1, num_usable_pages=40)
     harness.run(prompt(9), params=ONE)

@@ -20,6 +20,7 @@ from pegainfer_core.engine import (
     decode_rows,
     deliver,
     make_prefill_budget,
+    match_late,
     plan_chunks,
     take_metrics,
 )
@@ -123,8 +124,8 @@ class Qwen35Scheduler:
             # Otherwise there is no room, and what was just taken would be given to another.
             self._admission.start_all(self._waiting, self._running, self._slots)
         prefilling = [sequence for sequence in self._running if sequence.prefills]
-        budget_tokens = self._budget.tokens(prefilling, rows)
-        chunks = plan_chunks(prefilling, budget_tokens, self._kv)
+        match_late(prefilling, self._budget.tokens(prefilling, rows), self._kv)
+        chunks = plan_chunks(prefilling, self._budget.tokens(prefilling, rows), self._kv)
         return self._snapshots.complete(rows + chunks, len(rows))
 
     def _preempt(self, sequence: Sequence) -> None:
