@@ -30,6 +30,11 @@ class _Taken(NamedTuple):
     passing: bool
 
 
+class _Passing(NamedTuple):
+    block: Block
+    base_blocks: int
+
+
 class SnapshotGroups:
     """Pools of the groups, and the slots that live sequences read from or write to.
 
@@ -64,7 +69,7 @@ class SnapshotGroups:
         self._page_tokens = page_tokens
         self._restores: dict[BlockChain, _Restore] = {}
         self._taken: dict[BlockChain, list[_Taken]] = {}
-        self._passing: dict[BlockChain, Block] = {}
+        self._passing: dict[BlockChain, _Passing] = {}
 
     def __bool__(self) -> bool:
         """Whether there is any group."""
@@ -170,11 +175,16 @@ class SnapshotGroups:
                 # A foreign block has this one's hash, so nobody will find it.
                 self._give_back(slots)
                 continue
-            block = chain.blocks[num_blocks - 1]
+            last = self._passing.pop(chain, None) if passing else None
+            base = last.base_blocks if last is not None else self._base_blocks(chain, num_blocks)
+            block, saved_tokens = chain.blocks[num_blocks - 1], num_blocks - base
+            saved_tokens *= self._page_tokens
             parts = zip(self.pools, slots, strict=True)
-            is_new = all([pool.attach(slot, block) for pool, slot in parts])
-            if passing:
-                self._pass_on(chain, block if is_new else None)
+            is_new = all([pool.attach(slot, block, saved_tokens) for pool, slot in parts])
+            if last is not None:
+                self.forget(last.block)
+            if passing and is_new:
+                self._passing[chain] = _Passing(block, base)
         if not taken:
             del self._taken[chain]
 
@@ -196,13 +206,12 @@ class SnapshotGroups:
             for pool in self.pools:
                 pool.unpin(restore.block)
 
-    def _pass_on(self, chain: BlockChain, block: Block | None) -> None:
-        """Drop a sequence's last passing snapshots; those of `block` come after them."""
-        last = self._passing.pop(chain, None)
-        if last is not None:
-            self.forget(last)
-        if block is not None:
-            self._passing[chain] = block
+    def _base_blocks(self, chain: BlockChain, num_blocks: int) -> int:
+        """Blocks up to the last snapshot before these, from which they could be computed."""
+        holds = self.pools[0].holds
+        before = reversed(chain.blocks[: num_blocks - 1])
+        distance = next((i for i, block in enumerate(before, 1) if holds(block)), num_blocks)
+        return num_blocks - distance
 
     def _give_back(self, slots: Iterable[int]) -> None:
         for pool, slot in zip(self.pools, slots, strict=False):

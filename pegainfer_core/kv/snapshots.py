@@ -6,7 +6,7 @@ they belong to; the memory behind slots and all copies are the model's business.
 
 from __future__ import annotations
 
-from collections import OrderedDict
+from heapq import heapify, heappop, heappush
 from typing import TYPE_CHECKING, NamedTuple
 
 from pegainfer_core.kv.pool import PageError
@@ -30,9 +30,11 @@ class SnapshotSpec(NamedTuple):
 class SnapshotPool:
     """Slots of one group, each free, taken (being written) or held (the snapshot of a block).
 
-    free + taken + held = total at any time, and every method costs the same at any size. A held
-    snapshot that nobody has pinned is given up when a slot is wanted, the least recently used
-    first: unlike a page, a snapshot stands alone, so no order among them must be kept.
+    free + taken + held = total at any time. A held snapshot that nobody has pinned is given up when
+    a slot is wanted: unlike a page, a snapshot stands alone, so no order among them must be kept.
+    The one to go is the one whose last use, plus the tokens that a use of it saves, lies furthest
+    back on a clock that each loss sets forward (GreedyDual: Young, Algorithmica 11, 1994); among
+    equals the least recently used.
 
     Attributes:
         num_total: Slots.
@@ -47,7 +49,10 @@ class SnapshotPool:
         self.num_skipped = 0
         self._free = list(range(num_slots - 1, -1, -1))
         self._slots: dict[Block, int] = {}
-        self._idle: OrderedDict[Block, None] = OrderedDict()
+        self._saved_tokens: dict[Block, int] = {}
+        self._idle: dict[Block, tuple[int, int]] = {}
+        self._queue: list[tuple[int, int, Block]] = []
+        self._clock = self._num_uses = 0
         self._pins: dict[Block, tuple[int, int]] = {}
         self._num_taken = 0
 
@@ -81,9 +86,7 @@ class SnapshotPool:
             if not self._idle:
                 self.num_skipped += 1
                 return None
-            block, _ = self._idle.popitem(last=False)
-            self._free.append(self._slots.pop(block))
-            self.num_evicted += 1
+            self._free.append(self._evict())
         self._num_taken += 1
         return self._free.pop()
 
@@ -92,8 +95,13 @@ class SnapshotPool:
         self._num_taken -= 1
         self._free.append(slot)
 
-    def attach(self, slot: int, block: Block) -> bool:
+    def attach(self, slot: int, block: Block, saved_tokens: int) -> bool:
         """Make a taken slot, now written, a block's snapshot; freed when the block has one.
+
+        Args:
+            slot: Taken before.
+            block: Which ends in this state.
+            saved_tokens: Tokens that need not be computed where it is used.
 
         Returns:
             Whether it had none.
@@ -103,7 +111,8 @@ class SnapshotPool:
             return False
         self._num_taken -= 1
         self._slots[block] = slot
-        self._idle[block] = None
+        self._saved_tokens[block] = saved_tokens
+        self._rest(block)
         return True
 
     def pin(self, block: Block) -> int:
@@ -132,7 +141,7 @@ class SnapshotPool:
         if num_pins > 1:
             self._pins[block] = (num_pins - 1, slot)
         elif block in self._slots:
-            self._idle[block] = None
+            self._rest(block)
         else:
             self._free.append(slot)
 
@@ -142,6 +151,31 @@ class SnapshotPool:
         Where it is pinned, its slot is free with the last `unpin`.
         """
         slot = self._slots.pop(block, None)
-        if slot is not None and block not in self._pins:
+        if slot is None:
+            return
+        del self._saved_tokens[block]
+        if block not in self._pins:
             del self._idle[block]
             self._free.append(slot)
+
+    def _rest(self, block: Block) -> None:
+        """Put a block's snapshot, just used, where it may be given up."""
+        self._num_uses += 1
+        place = (self._clock + self._saved_tokens[block], self._num_uses)
+        self._idle[block] = place
+        heappush(self._queue, (*place, block))
+        if len(self._queue) > 2 * self.num_total:
+            # Those that were used or forgotten since they were queued.
+            self._queue = [(*place, block) for block, place in self._idle.items()]
+            heapify(self._queue)
+
+    def _evict(self) -> int:
+        """Give up an idle snapshot; returns its slot."""
+        while True:
+            when, use, block = heappop(self._queue)
+            if self._idle.get(block) == (when, use):
+                break
+        self._clock = when
+        del self._idle[block], self._saved_tokens[block]
+        self.num_evicted += 1
+        return self._slots.pop(block)

@@ -211,7 +211,7 @@ def test_pool_refuses_unbalanced_pins_and_keeps_what_is_read() -> None:
         pool.pin(block)
     slot = pool.take()
     assert slot == 0 and pool.take() is None
-    pool.attach(slot, block)
+    pool.attach(slot, block, 4)
     assert pool.pin(block) == pool.pin(block) == 0
     pool.forget(block)
     pool.unpin(block)
@@ -279,3 +279,44 @@ def test_known_tokens_end_at_the_border_before_a_prompt_leaves_the_cache() -> No
     kv.release(seq)
     other = admit(kv, [*PROMPT[: 5 * B], 1, 2, 3])
     assert (other.num_computed, kv.snapshots.known_tokens(other)) == (EVERY, 4 * B)
+
+
+def test_what_saves_most_stays_longest_but_not_for_ever() -> None:
+    pool = SnapshotPool(3)
+    blocks = [Block(bytes([i]), PrefixIdentity(), b"", i + 1) for i in range(9)]
+
+    def keep(index: int, saved_tokens: int) -> None:
+        slot = pool.take()
+        assert slot is not None
+        pool.attach(slot, blocks[index], saved_tokens)
+
+    for index, saved_tokens in enumerate((1000, 100, 100)):
+        keep(index, saved_tokens)
+    keep(3, 100)
+    assert [pool.holds(block) for block in blocks[:4]] == [True, False, True, True]
+    pool.pin(blocks[2])
+    pool.unpin(blocks[2])
+    keep(4, 100)
+    assert [pool.holds(block) for block in blocks[:5]] == [True, False, True, False, True]
+    num_kept = 0
+    while pool.holds(blocks[0]):
+        keep(5 + num_kept % 4, 100)
+        num_kept += 1
+        assert num_kept < 100
+    assert num_kept > 10
+    assert pool.num_free + pool.num_taken + pool.num_held == 3
+
+
+def test_a_snapshot_counts_for_the_tokens_since_the_last_one() -> None:
+    kv = KvManager(99, B, snapshots=(SnapshotSpec(3, B),))
+    long = [*range(40 * B)]
+    seq = admit(kv, long)
+    for border in (30 * B, 31 * B, 32 * B):
+        assert kv.snapshots.take(seq, border)
+        compute(kv, seq, border)
+    kv.release(seq)
+    other = admit(kv, [7] * (3 * B))
+    assert kv.snapshots.take(other, 2 * B)
+    compute(kv, other, 2 * B)
+    # The first saves 30 blocks, the others one beyond it.
+    assert [admit(kv, long[: n * B + 1]).num_computed // B for n in (30, 31, 32)] == [30, 30, 32]
