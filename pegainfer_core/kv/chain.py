@@ -158,16 +158,27 @@ class BlockChain:
             return
         size = self.block_tokens
         parent = hashes[-1] if done else None
-        if num_blocks == done + 1:
-            token_bytes = self._pack(*token_ids[done * size : num_blocks * size])
-            self.token_bytes.append(token_bytes)
-            hashes.append(self._hasher.next(self.identity, parent, token_bytes))
-            return
         packed = self.packed(token_ids, done, num_blocks)
         stride = size * _TOKEN_BYTES
         fresh = [packed[start : start + stride] for start in range(0, len(packed), stride)]
         hashes += self._hasher.extend(self.identity, parent, fresh)
         self.token_bytes += fresh
+
+    def next_block(self, token_ids: list[int], page_id: int) -> Block:
+        """The block behind those that are hashed, all of which must be published."""
+        blocks, hashes, size = self.blocks, self.hashes, self.block_tokens
+        start = len(hashes) * size
+        token_bytes = self._pack(*token_ids[start : start + size])
+        identity = self.identity
+        if blocks:
+            parent: Block | PrefixIdentity = blocks[-1]
+            block_hash = self._hasher.next(identity, hashes[-1], token_bytes)
+        else:
+            parent = identity
+            block_hash = self._hasher.next(identity, None, token_bytes)
+        hashes.append(block_hash)
+        self.token_bytes.append(token_bytes)
+        return Block(block_hash, parent, token_bytes, page_id)
 
     def packed(self, token_ids: list[int], first: int, stop: int) -> bytes:
         """Packed tokens of the sequence's blocks [first, stop)."""

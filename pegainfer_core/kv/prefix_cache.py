@@ -85,6 +85,13 @@ class PrefixCache:
         older: list[int] = []
         if chain.closed:
             return older
+        index = len(chain.blocks)
+        if num_blocks == index + 1 == len(chain.hashes) + 1:
+            # The usual case, a decoding sequence that filled a page: half of a step's bookkeeping.
+            new = chain.next_block(token_ids, page_ids[index])
+            if new.block_hash not in self._by_hash:
+                self._add(chain, new)
+                return older
         chain.extend(token_ids, num_blocks)
         by_hash, by_page, blocks = self._by_hash, self._by_page, chain.blocks
         hashes, token_bytes = chain.hashes, chain.token_bytes
@@ -144,6 +151,13 @@ class PrefixCache:
             block.strike(page_id)
             if block.page_id == PADDING_PAGE:
                 self._drop(block)
+
+    def _add(self, chain: BlockChain, block: Block) -> None:
+        self._by_hash[block.block_hash] = self._by_page[block.page_id] = block
+        chain.blocks.append(block)
+        chain.due_tokens += chain.block_tokens
+        if self._events is not None:
+            self._events.stored(chain, len(chain.blocks) - 1, len(chain.blocks))
 
     def _give_up(self, block: Block) -> None:
         """Drop a block that cannot be reached, though there are copies of it."""
