@@ -208,9 +208,10 @@ def test_shared_pages_outlive_the_one_who_goes(
 def test_waiting_and_preempted_ones(f3: Path, start: StartEngine, gate: StepGate) -> None:
     """What waits holds nothing, whether it ran before or not; its end disturbs nobody."""
     plain = start(f3, prefix_cache=False)
-    session = start(f3, num_kv_pages=8, max_model_len=8 * B)
+    session = start(f3, num_kv_pages=64, max_model_len=48 * B)
     prompts = [session.prompt(B, seed=seed) for seed in range(4)]
-    params = greedy(5 * B, logprobs=1)
+    # More than a start leaves room for, so that two which fit at first outgrow the pages.
+    params = greedy(40 * B, logprobs=1)
     expected = plain.generate(prompts[0], params)
     with gate.together(session):
         live = [session.submit(prompt, params) for prompt in prompts]

@@ -25,11 +25,13 @@ def load(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Load]:
     monkeypatch.setenv("PEGAINFER_PLUGINS", "qwen3")
     made: list[LLM] = []
 
-    def start(table: Mapping[int, Mapping[int, float]], **options: int | str) -> LLM:
+    def start(
+        table: Mapping[int, Mapping[int, float]], *, context: int = 256, **options: int | str
+    ) -> LLM:
         folder = table_model(
             tmp_path / f"model{len(made)}",
             table,
-            max_position_embeddings=256,
+            max_position_embeddings=context,
             eos_token_ids=(256, 257),
         )
         made.append(LLM(folder, backend="numpy", **options))
@@ -128,10 +130,11 @@ def test_logprobs_in_one_batch(load: Load) -> None:
 def test_seeds_and_preemption(load: Load) -> None:
     """Case K09 a, b, c, e, f, g; the last batch runs out of pages."""
     rows = {token: row(dict.fromkeys("abcdefgh", 0.0), others=-40) for token in b"@abcdefgh"}
-    llm = load(rows)
+    llm = load(rows, context=1024)
 
     def seeded(seed: int | None) -> SamplingParams:
-        return SamplingParams(seed=seed, max_tokens=20)
+        # Longer than what a start leaves room for: two that fit at first outgrow the pages.
+        return SamplingParams(seed=seed, max_tokens=400)
 
     (alone,) = run(llm, "@", seeded(7))
     mates = run(llm, ["@"] * 8, [seeded(s) for s in (None, 7, None, 8, 7, None, None, None)])
@@ -139,7 +142,7 @@ def test_seeds_and_preemption(load: Load) -> None:
     assert texts[1] == texts[4] == alone.text
     assert texts[3] != alone.text
     assert len(set(texts)) == 7
-    tight = load(rows, num_kv_pages=5)
+    tight = load(rows, context=1024, num_kv_pages=45)
     squeezed = run(tight, ["@"] * 4, [seeded(s) for s in (7, 8, 7, None)])
     assert tight.metrics().num_preemptions > 0
     assert [output.text for output in squeezed[:3]] == [alone.text, texts[3], alone.text]
