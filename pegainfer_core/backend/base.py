@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from pegainfer_core.backend.metadata import StepMetadata
     from pegainfer_core.backend.ops import Ops
     from pegainfer_core.backend.page_mover import PageMover
+    from pegainfer_core.backend.recurrent import DeltaShape
     from pegainfer_core.backend.recurrent_ops import RecurrentOps
     from pegainfer_core.backend.state_layout import StateLayout
     from pegainfer_core.backend.state_pool import StatePool
@@ -165,6 +166,16 @@ class Backend(ABC):
             ConfigError: The backend has none.
         """
         raise ConfigError(self._no_recurrent_layers())
+
+    def prepare_recurrent(self, shape: DeltaShape, hidden: int, layout: StateLayout) -> None:
+        """Learn what recurrent layers will look like before the first step, as `prepare_decoder`.
+
+        Args:
+            shape: Of the layers.
+            hidden: Width of the residual stream.
+            layout: Of their states.
+        """
+        return
 
     def state_pool(self, layout: StateLayout, num_slots: int) -> StatePool:
         """`num_slots` slots of recurrent state; what they hold at first is of no use.

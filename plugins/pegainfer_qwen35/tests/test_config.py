@@ -227,6 +227,14 @@ def test_pages_hold_the_attention_layers_alone(tmp_path: Path) -> None:
     assert made.num_pages == (2 << 30) // (16 * token_bytes)
 
 
+def test_larger_models_take_fewer_prompt_tokens_a_step(tmp_path: Path) -> None:
+    small = plan(tmp_path, changed(**SMALL)).max_prefill_tokens
+    medium = plan(tmp_path, changed(hidden_size=512, intermediate_size=1024)).max_prefill_tokens
+    large = plan(tmp_path, QWEN35_4B).max_prefill_tokens
+    assert small > medium > large >= 8
+    assert plan(tmp_path, QWEN35_4B, max_prefill_tokens=7).max_prefill_tokens == 7
+
+
 def test_planning_imports_nothing_heavy(tmp_path: Path) -> None:
     plan(tmp_path, changed(**SMALL))
     code = (
