@@ -78,11 +78,10 @@ class Offloader:
         for sequence in started:
             chain = sequence.chain
             sequence.num_saved_pages = len(chain.blocks) if chain is not None else 0
-            sequence.hold = PageHold()
             if chain is None or self._failed:
                 continue
             keys = sequence.page_keys or PageKeys(self._identity, chain)
-            sequence.page_keys = keys
+            sequence.page_keys, sequence.hold = keys, PageHold(keys)
             if chain.blocks:
                 self._saver.note_use(keys, len(chain.blocks))
             if sequence.prompt_logprobs is None:

@@ -7,14 +7,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from pegainfer_core.offload import PageSaves
-
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from pegainfer_core.engine.sequence import Sequence
     from pegainfer_core.kv import KvManager
-    from pegainfer_core.offload import OffloadThread, PageHold, PageKeys
+    from pegainfer_core.offload import OffloadThread, PageHold, PageKeys, PageSaves
 
 _BATCH_PAGES: Final = 64
 _BATCH_STEPS: Final = 8
@@ -53,17 +51,20 @@ class SequenceSaver:
 
     def publish(self, sequences: Iterable[Sequence]) -> None:
         """Publish full pages; have those saved that are new."""
+        due = self._kv.commit(sequences)
+        if self._failed:
+            return
         saves, number, num_pages = self._unsent, self._num_batches + 1, 0
-        for sequence in self._kv.commit(sequences):
-            chain, keys, hold = sequence.chain, sequence.page_keys, sequence.hold
-            if chain is None or keys is None or hold is None or self._failed:
+        for sequence in due:
+            chain, hold = sequence.chain, sequence.hold
+            if chain is None or hold is None:
                 continue
-            first, end = sequence.num_saved_pages, len(chain.blocks)
+            first = sequence.num_saved_pages
+            sequence.num_saved_pages = end = len(chain.blocks)
             if first < end:
-                saves.append(PageSaves(keys, first, sequence.page_ids[first:end]))
+                saves.append((hold.keys, first, sequence.page_ids[first:end]))
                 num_pages += end - first
                 hold.last_batch = number
-                sequence.num_saved_pages = end
         if saves:
             self._num_unsent_pages += num_pages
             self._num_unsent_steps += 1
@@ -72,7 +73,7 @@ class SequenceSaver:
 
     def note_use(self, keys: PageKeys, num_pages: int) -> None:
         """The device holds the first pages of a prompt: their copies must not grow old for that."""
-        self._unsent.append(PageSaves(keys, num_pages, []))
+        self._unsent.append((keys, num_pages, []))
 
     def flush(self) -> None:
         """Send what is not sent yet."""

@@ -23,18 +23,9 @@ _PAGES_A_COPY: Final = 64
 """Pages are given back when the last of their copy has landed."""
 
 
-class PageSaves(NamedTuple):
-    """Consecutive pages of a sequence to be saved.
-
-    Attributes:
-        keys: Of the sequence's pages.
-        first: Index of the first of them; those before it are in use.
-        page_ids: Where they are; nobody writes them until their batch has landed.
-    """
-
-    keys: PageKeys
-    first: int
-    page_ids: list[int]
+PageSaves = tuple["PageKeys", int, list[int]]
+"""Consecutive pages of a sequence to be saved: the keys of its pages, the index of the first one
+(those before it are in use), and where they are. Nobody writes them until their batch landed."""
 
 
 class _Page(NamedTuple):
