@@ -1,7 +1,7 @@
 """C08, decay parameters: what a hybrid release keeps in float32 beside bfloat16 weights stays so.
 
-Seen elsewhere: everything is rounded to the type of the config, and the decays of a recurrent layer,
-which act on every token of a context, are off by up to 0.4 %.
+Seen elsewhere: everything is rounded to the type of the config, and the decays of a recurrent
+layer, which act on every token of a context, are off by up to 0.4 %.
 """
 
 from __future__ import annotations
