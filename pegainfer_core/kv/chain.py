@@ -32,10 +32,11 @@ class Block:
         page_id: The page that holds it, for whoever matches it; the padding page once it was
             given up.
         twins: Further pages that hold it, because equal requests computed it side by side.
+        digest: What it is called outside the device, once somebody asked.
     """
 
     # There is one for every cached page, for hours: what it takes is counted in tens of MB.
-    __slots__ = ("block_hash", "page_id", "parent", "token_bytes", "twins")
+    __slots__ = ("block_hash", "digest", "page_id", "parent", "token_bytes", "twins")
 
     def __init__(
         self, block_hash: bytes, parent: Block | PrefixIdentity, token_bytes: bytes, page_id: int
@@ -45,6 +46,7 @@ class Block:
         self.token_bytes = token_bytes
         self.page_id = page_id
         self.twins: tuple[int, ...] = ()
+        self.digest: bytes | None = None
 
     @property
     def page_ids(self) -> tuple[int, ...]:

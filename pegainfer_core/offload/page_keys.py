@@ -40,7 +40,17 @@ class PageKeys:
         return keys, PageKey(digests[first - 1]) if first else None
 
     def _extend(self, end: int) -> None:
+        """Blocks that others have published know theirs: the next turn makes few."""
         digests, chain = self._digests, self._chain
+        known = [block.digest for block in chain.blocks[len(digests) : end]]
+        digests += [digest for digest in known[: _first_none(known)] if digest is not None]
         done = len(digests)
         parent = digests[-1] if done else root_digest(self._identity, chain.identity)
-        digests += extended_digests(parent, chain.token_bytes[done:end])
+        fresh = extended_digests(parent, chain.token_bytes[done:end])
+        for block, digest in zip(chain.blocks[done:end], fresh, strict=False):
+            block.digest = digest
+        digests += fresh
+
+
+def _first_none(known: list[bytes | None]) -> int:
+    return known.index(None) if None in known else len(known)
