@@ -79,7 +79,7 @@ def test_linear(pair: Pair, count: int, sizes: tuple[int, int]) -> None:
         pair.check(out, count)
 
 
-@pytest.mark.parametrize("count", [1, 2, 3, 8, 40])
+@pytest.mark.parametrize("count", [1, 2, 3, 8, 9, 16, 27, 40])
 @pytest.mark.parametrize("inner", [96, 512, 9728])
 def test_projections_that_add(pair: Pair, count: int, inner: int) -> None:
     step = plain_step(pair, ((300, count),))
@@ -91,7 +91,7 @@ def test_projections_that_add(pair: Pair, count: int, inner: int) -> None:
 
 
 @pytest.mark.parametrize("sizes", [(64, 80), (2560, 9728)])
-@pytest.mark.parametrize("count", [1, 3, 5, 40])
+@pytest.mark.parametrize("count", [1, 3, 5, 13, 16, 31, 40])
 def test_first_half_of_the_mlp(pair: Pair, sizes: tuple[int, int], count: int) -> None:
     hidden_size, inner = sizes
     step = plain_step(pair, ((300, count),))

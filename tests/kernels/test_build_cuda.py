@@ -22,7 +22,7 @@ def test_kernels_build(tmp_path: Path) -> None:
     cache = KernelCache(tmp_path)
     specs = [catalog.attend_tiles_wgmma(128, 16, group) for group in GROUPS]
     specs += [catalog.few_rows(2560, 1, norm=True, gated=True)]
-    specs += [catalog.few_rows(9728, 8, add=True)]
+    specs += [catalog.few_rows(9728, rows, add=True) for rows in (8, 16)]
     assert build_kernels(cache, specs, [90]) == len(specs)
     for spec in specs:
         entry, code = cache.load(spec, 90)

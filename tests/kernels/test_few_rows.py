@@ -28,6 +28,11 @@ def test_wide_rows_are_shared(k: int, norm: bool, split: int) -> None:
     assert few_rows_split(k, norm=norm) == split
 
 
+def test_only_sixteen_rows_take_all_registers() -> None:
+    registers = [dict(few_rows(2560, rows, norm=True).constants)["REGISTERS"] for rows in FEW_ROWS]
+    assert registers == [112, 112, 255]
+
+
 def test_what_is_taken() -> None:
     assert takes_few_rows("bf16", 2560, 6144, 90)
     assert not takes_few_rows("fp32", 2560, 6144, 90)

@@ -162,7 +162,7 @@ def few_rows(bench: Bench, weight_bytes: float) -> list[str]:
         products.max_few_rows = most
         bench.forget_recordings()
         lines.append(f"our own kernel up to {most} rows:")
-        lines += [bench.decode(rows, 1024, weight_bytes) for rows in (1, 2, 4, 8)]
+        lines += [bench.decode(rows, 1024, weight_bytes) for rows in (1, 2, 4, 8, 16)]
         lines += [bench.decode(1, 16, weight_bytes), bench.decode(1, 32768, weight_bytes)]
     return lines
 

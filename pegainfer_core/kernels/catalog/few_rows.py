@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from pegainfer_core.kernels.arch import Arch
     from pegainfer_core.kernels.catalog.sizes import ElementType
 
-FEW_ROWS: Final = (1, 8)
+FEW_ROWS: Final = (1, 8, 16)
 """Rows that variants have room for; more than the last are multiplied by the library."""
 
 FEW_ROWS_ARCH: Final = 90
@@ -22,9 +22,14 @@ _CHUNK: Final = 32
 _SPLITS: Final = (1, 2, 4, 8)
 _MOST_CHUNKS: Final = 19
 _MOST_NORMED_CHUNKS: Final = 14
-"""Chunks of k a warp keeps of the rows, in four registers each; more would spill."""
+"""Chunks of k a warp keeps of the rows, in four registers for eight rows; more would spill.
 
-_REGISTERS: Final = 112
+The same for any rows, so that a row's sums are the same whatever rows are beside it.
+"""
+
+_REGISTERS: Final = {1: 112, 8: 112, 16: 255}
+"""Most of a thread, by rows there is room for."""
+
 _SHARED_BYTES: Final = 227 << 10
 _MAX_DEPTH: Final = 44
 """Of 4 KB each: so many that only one block fits a multiprocessor; more were not measured."""
@@ -80,7 +85,7 @@ def few_rows(
         "NORM": int(norm),
         "GATED": int(gated),
         "ADD": int(add),
-        "REGISTERS": _REGISTERS,
+        "REGISTERS": _REGISTERS[next(room for room in FEW_ROWS if room >= rows)],
         **changes,
     }
     rest = _shared_bytes({**constants, "DEPTH": 0})

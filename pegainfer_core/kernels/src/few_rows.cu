@@ -109,6 +109,15 @@ __device__ __forceinline__ u32 packed(float low, float high) {
 
 __device__ __forceinline__ float rounded(float value) { return low(packed(value, 0.0f)); }
 
+#if ROWS > 8
+// Of both halves; rounds what is exact in float32, so as if computed there.
+__device__ __forceinline__ u32 product_of(u32 a, u32 b) {
+    u32 two;
+    asm("mul.rn.bf16x2 %0, %1, %2;" : "=r"(two) : "r"(a), "r"(b));
+    return two;
+}
+#endif
+
 __device__ __forceinline__ void multiply(float (&d)[4], const uint4 &a, u32 b0, u32 b1) {
     asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 "
                  "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
@@ -266,7 +275,11 @@ few_rows(const char *x, const char *scale, const char *weight, u16 *out, int row
                 // Else the compiler keeps all values unpacked since they were squared.
                 asm volatile("" : "+r"(two));
                 const u32 normed = packed(low(two) * factor, high(two) * factor);
+#if ROWS > 8
+                two = product_of(normed, scales[word]);
+#else
                 two = packed(low(normed) * low(scales[word]), high(normed) * high(scales[word]));
+#endif
             }
         }
     }

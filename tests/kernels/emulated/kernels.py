@@ -111,6 +111,7 @@ _FEW_ROWS: Final = {
     "load_shared": "return *(const uint4 *)(simt::memory + at);",
     "load_row": "return *(const uint4 *)at;",
     "packed": _PACK,
+    "product_of": "return packed(low(a) * low(b), high(a) * high(b));",
     "multiply": "simt::multiply(d, {a.x, a.y, a.z, a.w}, b0, b1);",
     "arrive_cluster": "simt::arrive_cluster();",
     "wait_cluster": "simt::wait_cluster();",

@@ -60,7 +60,7 @@ static unsigned to_half(float value) {
 
 namespace simt {
 
-const int WARP = 32, MOST_THREADS = 1024, MOST_BLOCKS = 4, MOST_NAMED = 16;
+const int WARP = 32, MOST_THREADS = 2048, MOST_BLOCKS = 8, MOST_NAMED = 16;
 const size_t STACK = 256 << 10, SHARED = 256 << 10;
 const long MOST_TURNS = 200'000'000;
 
