@@ -18,6 +18,7 @@ from tests.kv.invariants import check
 from tests.kv.world import World
 
 NUM_RUNS = 260
+MIN_STEPS = 20_000
 STEPS = 80
 
 pick = st.integers(0, 11)
@@ -98,14 +99,13 @@ class KvMachine(RuleBasedStateMachine):
 
 def test_any_history_leaves_every_page_accounted_for() -> None:
     KvMachine.num_steps = KvMachine.num_hit_tokens = 0
-    run_state_machine_as_test(
-        KvMachine,
-        settings=settings(
-            max_examples=NUM_RUNS,
-            stateful_step_count=STEPS,
-            deadline=None,
-            suppress_health_check=list(HealthCheck),
-        ),
+    checks = settings(
+        max_examples=NUM_RUNS,
+        stateful_step_count=STEPS,
+        deadline=None,
+        suppress_health_check=list(HealthCheck),
     )
-    assert KvMachine.num_steps >= 20_000
+    # Hypothesis ends some runs early, so a round may fall a little short.
+    while KvMachine.num_steps < MIN_STEPS:
+        run_state_machine_as_test(KvMachine, settings=checks)
     assert KvMachine.num_hit_tokens > 500, "the cache was hardly used"
