@@ -187,6 +187,38 @@ def test_a_save_in_a_row_is_the_state_at_that_token(shape: DeltaShape) -> None:
     assert np.isnan(array(rows.states.memory)[[0, 1, 3, 5], 1 - LAYER]).all(), "another layer's"
 
 
+@pytest.mark.parametrize("shape", SHAPES)
+def test_many_rows_of_one_token_side_by_side(shape: DeltaShape) -> None:
+    """First tokens and later ones, some of whose states are copied, beside a longer row."""
+    num_rows = 35
+    rows = Rows(shape, DType.FLOAT32, num_slots=2 * num_rows)
+    inputs = [rows.inputs(3, seed=seed) for seed in range(num_rows)]
+    starts = [index % 3 for index in range(num_rows)]
+    slots = [(7 * index) % num_rows for index in range(num_rows)]
+    for values, start, slot in zip(inputs, starts, slots, strict=True):
+        if start:
+            rows.step([values[:start]], [0], [slot])
+    saved = [index for index in range(num_rows) if index % 4 == 1]
+    singles = [v[start : start + 1] for v, start in zip(inputs, starts, strict=True)]
+    longer = rows.inputs(9, seed=99)
+    out = rows.step(
+        [*singles, longer],
+        [*starts, 0],
+        [*slots, -1],
+        [(index, 1, num_rows + slots[index]) for index in saved],
+    )
+    for index, (values, start) in enumerate(zip(inputs, starts, strict=True)):
+        expected = rows.expected(values[: start + 1])[-1:]
+        np.testing.assert_allclose(out[index], expected, rtol=5e-4, atol=5e-5)
+    np.testing.assert_allclose(out[-1], rows.expected(longer), rtol=5e-4, atol=5e-5)
+    for part in (rows.states.memory, rows.states.conv):
+        held = array(part)[:, LAYER]
+        copies = [num_rows + slots[index] for index in saved]
+        np.testing.assert_array_equal(held[copies], held[[slots[index] for index in saved]])
+        others = [slot for slot in range(num_rows, 2 * num_rows) if slot not in copies]
+        assert np.isnan(held[others]).all()
+
+
 def test_copied_states_go_on_alike_and_rows_without_a_slot_leave_nothing() -> None:
     rows = Rows(SHAPES[1], DType.FLOAT32)
     inputs = rows.inputs(50)

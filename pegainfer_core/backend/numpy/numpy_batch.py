@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -10,6 +11,8 @@ from pegainfer_core.backend.batch import Batch
 from pegainfer_core.backend.numpy.arrays import floats
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
     from pegainfer_core.backend.metadata import StepMetadata
     from pegainfer_core.backend.numpy.arrays import FloatArray
     from pegainfer_core.backend.numpy.dense_contexts import DenseContext, DenseContexts
@@ -32,6 +35,24 @@ class RowSpan(NamedTuple):
     context: int
     pages: list[int]
     slot: int
+
+
+class SingleRows(NamedTuple):
+    """All rows of one token, side by side, for ops that carry a state from step to step.
+
+    Attributes:
+        tokens: [n] each row's token in the step.
+        slots: [n] their slots in per-request tables.
+        is_first: [n] whether the token is a sequence's first.
+        saves: [m] indices of rows whose states are copied.
+        save_slots: [m] where each of the copies goes.
+    """
+
+    tokens: NDArray[np.int64]
+    slots: NDArray[np.int64]
+    is_first: NDArray[np.bool_]
+    saves: NDArray[np.int64]
+    save_slots: NDArray[np.int64]
 
 
 class NumpyBatch(Batch):
@@ -60,6 +81,25 @@ class NumpyBatch(Batch):
         self._rope: RopeTable | None = None
         self._turns: tuple[FloatArray, FloatArray] | None = None
         self._dense: list[DenseContext | None] | None = None
+
+    @cached_property
+    def single_rows(self) -> SingleRows:
+        """The rows of one token."""
+        rows = [row for row in self.rows if row.end - row.first == 1]
+        by_end = {row.end: index for index, row in enumerate(rows)}
+        saves = [(by_end[end], slot) for end, slot in self.saves if end in by_end]
+        return SingleRows(
+            np.array([row.first for row in rows], np.int64),
+            np.array([row.slot for row in rows], np.int64),
+            np.array([row.context == 1 for row in rows], np.bool_),
+            np.array([index for index, _ in saves], np.int64),
+            np.array([slot for _, slot in saves], np.int64),
+        )
+
+    @cached_property
+    def longer_rows(self) -> list[RowSpan]:
+        """The other rows."""
+        return [row for row in self.rows if row.end - row.first > 1]
 
     def turns(self, table: RopeTable) -> tuple[FloatArray, FloatArray]:
         """Factors for a head's two halves: cos [T, 1, 1, half], and -sin and sin [T, 1, 2, half].

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Final, cast
 
 import numpy as np
 
@@ -16,11 +16,13 @@ from pegainfer_core.backend.numpy.delta_rule import (
     softplus,
     unit_length,
 )
-from pegainfer_core.backend.numpy.numpy_batch import NumpyBatch
+from pegainfer_core.backend.numpy.numpy_batch import NumpyBatch, SingleRows
 from pegainfer_core.backend.recurrent_ops import RecurrentOps
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from numpy.typing import NDArray
 
     from pegainfer_core.backend.batch import Batch
     from pegainfer_core.backend.numpy.arrays import FloatArray
@@ -28,6 +30,9 @@ if TYPE_CHECKING:
     from pegainfer_core.backend.recurrent import DeltaShape, DeltaWeights
     from pegainfer_core.backend.state_pool import StatePool
     from pegainfer_core.backend.tensor import Tensor
+
+
+_ROWS_AT_ONCE: Final = 16
 
 
 class NumpyRecurrentOps(RecurrentOps):
@@ -53,18 +58,25 @@ class NumpyRecurrentOps(RecurrentOps):
     ) -> None:
         """See `RecurrentOps.causal_conv`."""
         inputs, weights = floats(projected)[:, : shape.conv_width], floats(taps)
-        stored, kept = floats(states.conv), shape.conv_taps - 1
+        stored, out = floats(states.conv), floats(mixed)
         numpy_batch = cast(NumpyBatch, batch)
-        for row in numpy_batch.rows:
+        singles = numpy_batch.single_rows
+        if len(singles.tokens):
+            before = stored[singles.slots, layer]
+            before[singles.is_first] = 0
+            seen = np.concatenate([before, inputs[singles.tokens, None]], axis=1)
+            out[singles.tokens] = _silu((seen * weights).sum(axis=1), mixed.dtype)
+            _keep(stored, layer, singles, seen[:, 1:])
+        for row in numpy_batch.longer_rows:
             before = stored[row.slot, layer]
             if _is_first(row):
                 before = np.zeros_like(before)
             seen = np.concatenate([before, inputs[row.first : row.end]])
             count = row.end - row.first
             result = sum(seen[j : j + count] * weights[j] for j in range(shape.conv_taps))
-            floats(mixed)[row.first : row.end] = _silu(np.asarray(result), mixed.dtype)
+            out[row.first : row.end] = _silu(np.asarray(result), mixed.dtype)
             for end, slot in _states_to_keep(numpy_batch, row):
-                stored[slot, layer] = seen[end : end + kept]
+                stored[slot, layer] = seen[end : end + shape.conv_taps - 1]
 
     def delta_rule(
         self,
@@ -83,7 +95,12 @@ class NumpyRecurrentOps(RecurrentOps):
         result = floats(delta)[: batch.num_tokens]
         heads = result.reshape(-1, shape.num_value_heads, shape.value_dim).transpose(1, 0, 2)
         numpy_batch = cast(NumpyBatch, batch)
-        for row in numpy_batch.rows:
+        for singles in _tiles(numpy_batch.single_rows):
+            memory = stored[singles.slots, layer]
+            memory[singles.is_first] = 0
+            heads[:, singles.tokens] = _run_side_by_side(inputs, singles.tokens, memory)
+            _keep(stored, layer, singles, memory)
+        for row in numpy_batch.longer_rows:
             memory = stored[row.slot, layer].copy()
             if _is_first(row):
                 memory.fill(0)
@@ -116,6 +133,52 @@ class NumpyRecurrentOps(RecurrentOps):
         gate = floats(projected)[:count, first : first + shape.value_width]
         out *= gate * sigmoid(gate)
         _round(out, gated.dtype)
+
+
+def _tiles(singles: SingleRows) -> Iterator[SingleRows]:
+    """Few rows at a time: their memories are copied, and there may be gigabytes of them."""
+    for first in range(0, len(singles.tokens), _ROWS_AT_ONCE):
+        rows = slice(first, first + _ROWS_AT_ONCE)
+        here = (singles.saves >= first) & (singles.saves < first + _ROWS_AT_ONCE)
+        yield SingleRows(
+            singles.tokens[rows],
+            singles.slots[rows],
+            singles.is_first[rows],
+            singles.saves[here] - first,
+            singles.save_slots[here],
+        )
+
+
+def _run_side_by_side(
+    inputs: DeltaInputs, tokens: NDArray[np.int64], memory: FloatArray
+) -> FloatArray:
+    """One token each of several rows.
+
+    Args:
+        inputs: Of the step.
+        tokens: [rows].
+        memory: [rows, heads, key_dim, value_dim], updated.
+
+    Returns:
+        [heads, rows, value_dim].
+    """
+    rows, heads, key_dim, value_dim = memory.shape
+    own = DeltaInputs(
+        *(
+            array[:, tokens].swapaxes(0, 1).reshape(rows * heads, 1, *array.shape[2:])
+            for array in inputs
+        )
+    )
+    out = np.empty((rows * heads, 1, value_dim), np.float32)
+    run_delta_rule(own, memory.reshape(rows * heads, key_dim, value_dim), out)
+    return out.reshape(rows, heads, value_dim).swapaxes(0, 1)
+
+
+def _keep(stored: FloatArray, layer: int, singles: SingleRows, values: FloatArray) -> None:
+    """Leave the states behind single tokens in their slots, and copies where they are wanted."""
+    stored[singles.slots, layer] = values
+    if len(singles.saves):
+        stored[singles.save_slots, layer] = values[singles.saves]
 
 
 def _is_first(row: RowSpan) -> bool:
