@@ -194,7 +194,7 @@ def test_many_rows_of_one_token_side_by_side(shape: DeltaShape) -> None:
     rows = Rows(shape, DType.FLOAT32, num_slots=2 * num_rows)
     inputs = [rows.inputs(3, seed=seed) for seed in range(num_rows)]
     starts = [index % 3 for index in range(num_rows)]
-    slots = [(7 * index) % num_rows for index in range(num_rows)]
+    slots = [(8 * index) % num_rows for index in range(num_rows)]
     for values, start, slot in zip(inputs, starts, slots, strict=True):
         if start:
             rows.step([values[:start]], [0], [slot])
