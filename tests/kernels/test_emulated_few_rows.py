@@ -23,6 +23,9 @@ if TYPE_CHECKING:
 
     FloatArray = NDArray[np.float32]
 
+# Compiles each kernel with g++: minutes in all.
+pytestmark = pytest.mark.gpu
+
 TOLERANCE = 4e-3
 EPS = 1e-6
 MORE_ROWS = 1
