@@ -42,7 +42,11 @@ for tool in ${*:-memcheck ops racecheck synccheck initcheck}; do
 		watch memcheck -m pytest -q -m gpu -p no:cacheprovider ${OPS:-tests/gpu/test_ops.py} \
 			-k 'not 151936 and not 9728 and not 4096 and not MOST and not MANY'
 		;;
-	racecheck) watch racecheck tools/gpu/sanitize_steps.py --small --rows 12 ;;
+	racecheck)
+		# It does not follow an mbarrier behind a __syncwarp, by which that kernel hands over work.
+		watch "racecheck --kernel-name-exclude kernel_substring=attend_tiles_wgmma" \
+			tools/gpu/sanitize_steps.py --small --rows 12
+		;;
 	synccheck) watch synccheck tools/gpu/sanitize_steps.py --small --rows 3 12 ;;
 	initcheck)
 		watch "initcheck --check-api-memory-access no" \
