@@ -14,6 +14,7 @@ from pegainfer_qwen3.runner import Qwen3Runner
 
 from pegainfer_core import LLM
 from pegainfer_core.contract import CoreOptions
+from pegainfer_core.engine import Admission
 from pegainfer_core.plugin import HostSettings, PluginHost, prepare_launch
 from pegainfer_core.testing.conformance.session import Session
 from pegainfer_core.testing.tiny import tiny_qwen3
@@ -53,6 +54,12 @@ def f3_bf16(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """F3 in bfloat16."""
     folder = tmp_path_factory.mktemp("f3_bf16") / "model"
     return tiny_qwen3(folder, **cases.CASES[F3], dtype="bfloat16")
+
+
+@pytest.fixture
+def crowded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Requests start although those that run will need the pages: they preempt each other soon."""
+    monkeypatch.setattr(Admission, "_soon_needed", lambda self, sequence: 0)
 
 
 @pytest.fixture

@@ -100,6 +100,7 @@ def generated(session: Session, request_id: int) -> str:
     return bytes(session.answer(request_id).token_ids).decode()
 
 
+@pytest.mark.usefixtures("crowded")
 @pytest.mark.parametrize("prefix_cache", [False, True])
 @pytest.mark.parametrize("seeds", [(8,), (8, None)])
 def test_g_preempted(
@@ -124,6 +125,7 @@ def test_g_preempted(
         assert starts.count(0) == 2, "it was computed from the start again"
 
 
+@pytest.mark.usefixtures("crowded")
 def test_g_preempted_again_and_again(folder: Path, text: str, start: StartEngine) -> None:
     session = start(folder, num_kv_pages=5)
     prompt = list(PROMPT.encode())

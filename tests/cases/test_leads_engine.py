@@ -60,6 +60,7 @@ class PageAudit:
         self.most_shared = max(self.most_shared, sum(map(len, held)) - len(used))
 
 
+@pytest.mark.usefixtures("crowded")
 def test_free_and_used_and_cached_are_the_pool(
     f3: Path, start: StartEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -165,6 +166,7 @@ RULES = {
 }
 
 
+@pytest.mark.usefixtures("crowded")
 @pytest.mark.parametrize("num_kv_pages", [None, 12])
 def test_rules_of_some_do_not_touch_the_others(
     num_kv_pages: int | None, f3: Path, start: StartEngine, gate: StepGate

@@ -83,6 +83,7 @@ def test_the_unit() -> None:
     np.testing.assert_allclose(logits, [4 / 3, -1.5, 0.5, -3], rtol=1e-6)
 
 
+@pytest.mark.usefixtures("crowded")
 def test_state_survives_preemption_and_changing_mates(
     folder: Path, start: StartEngine, gate: StepGate
 ) -> None:
