@@ -14,6 +14,23 @@ from pegainfer_core.text.errors import (
 from pegainfer_core.text.generation_config import GenerationDefaults, end_token_ids
 from pegainfer_core.text.model_text import ModelText
 from pegainfer_core.text.output import TextDelta, TextOutput
+from pegainfer_core.text.parsing import (
+    REASONING_PARSERS,
+    TOOL_PARSERS,
+    AnswerDelta,
+    AnswerParser,
+    ReasoningParser,
+    ReasoningParserFactory,
+    ToolBlockParser,
+    ToolCallDelta,
+    ToolFormat,
+    ToolParser,
+    ToolParserFactory,
+    Tools,
+    WrittenCall,
+    join_deltas,
+    new_call_id,
+)
 from pegainfer_core.text.reasoning_state import prompt_ends_in_reasoning
 from pegainfer_core.text.special_tokens import SpecialTokens
 from pegainfer_core.text.stop import StopMatcher
@@ -21,12 +38,18 @@ from pegainfer_core.text.tokenizer import Tokenizer
 from pegainfer_core.text.tokenizer_loading import TokenizerLoader
 
 __all__ = [
+    "REASONING_PARSERS",
+    "TOOL_PARSERS",
+    "AnswerDelta",
+    "AnswerParser",
     "ChatTemplate",
     "ChatTemplateError",
     "GenerationConfigError",
     "GenerationDefaults",
     "IncrementalDetokenizer",
     "ModelText",
+    "ReasoningParser",
+    "ReasoningParserFactory",
     "SpecialTokens",
     "StopMatcher",
     "TextDelta",
@@ -35,6 +58,15 @@ __all__ = [
     "Tokenizer",
     "TokenizerError",
     "TokenizerLoader",
+    "ToolBlockParser",
+    "ToolCallDelta",
+    "ToolFormat",
+    "ToolParser",
+    "ToolParserFactory",
+    "Tools",
+    "WrittenCall",
     "end_token_ids",
+    "join_deltas",
+    "new_call_id",
     "prompt_ends_in_reasoning",
 ]

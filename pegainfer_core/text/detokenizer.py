@@ -9,6 +9,7 @@ from abc import ABC, abstractmethod
 from codecs import utf_8_decode
 from typing import Final
 
+from pegainfer_core.text.pieces import ByteLevelPieces
 from pegainfer_core.text.tokenizer import Tokenizer
 
 __all__ = ["IncrementalDetokenizer"]
@@ -26,12 +27,22 @@ class IncrementalDetokenizer(ABC):
 
     @staticmethod
     def for_tokenizer(
-        tokenizer: Tokenizer, *, skip_special_tokens: bool = True
+        tokenizer: Tokenizer,
+        *,
+        skip_special_tokens: bool = True,
+        shown_ids: frozenset[int] = frozenset(),
     ) -> "IncrementalDetokenizer":
-        """A detokenizer with no ids yet, of the kind that suits the tokenizer's decoder."""
+        """A detokenizer with no ids yet, of the kind that suits the tokenizer's decoder.
+
+        Args:
+            tokenizer: of the model.
+            skip_special_tokens: hide special tokens.
+            shown_ids: those shown all the same.
+        """
         if tokenizer.byte_level:
-            return _ByteLevelDetokenizer(tokenizer, skip_special_tokens)
-        return _WindowDetokenizer(tokenizer, skip_special_tokens)
+            return _ByteLevelDetokenizer(tokenizer.pieces(skip_special_tokens, shown_ids))
+        hidden = tokenizer.special_ids - shown_ids if skip_special_tokens else frozenset()
+        return _WindowDetokenizer(tokenizer, hidden)
 
     @abstractmethod
     def feed(self, token_id: int) -> str:
@@ -51,8 +62,8 @@ class _ByteLevelDetokenizer(IncrementalDetokenizer):
 
     __slots__ = ("_pending", "_pieces")
 
-    def __init__(self, tokenizer: Tokenizer, skip_special_tokens: bool) -> None:
-        self._pieces = tokenizer.pieces(skip_special_tokens)
+    def __init__(self, pieces: ByteLevelPieces) -> None:
+        self._pieces = pieces
         self._pending = b""
 
     def feed(self, token_id: int) -> str:
@@ -81,17 +92,17 @@ class _WindowDetokenizer(IncrementalDetokenizer):
     byte-fallback decoder judges a run of byte tokens as a whole, until such a run has ended.
     """
 
-    __slots__ = ("_context", "_held", "_skip", "_tokenizer")
+    __slots__ = ("_context", "_held", "_hidden_ids", "_tokenizer")
 
-    def __init__(self, tokenizer: Tokenizer, skip_special_tokens: bool) -> None:
+    def __init__(self, tokenizer: Tokenizer, hidden_ids: frozenset[int]) -> None:
         self._tokenizer = tokenizer
-        self._skip = skip_special_tokens
+        self._hidden_ids = hidden_ids
         self._context: list[int] = []
         self._held: list[int] = []
 
     def feed(self, token_id: int) -> str:
         piece = self._tokenizer.id_to_piece(token_id)
-        if piece is None or (self._skip and token_id in self._tokenizer.special_ids):
+        if piece is None or token_id in self._hidden_ids:
             return ""
         self._held.append(token_id)
         if self._tokenizer.byte_fallback and piece.startswith("<0x"):
@@ -119,4 +130,5 @@ class _WindowDetokenizer(IncrementalDetokenizer):
         self._held = []
 
     def _decode(self, token_ids: list[int]) -> str:
-        return self._tokenizer.decode(token_ids, skip_special_tokens=self._skip)
+        # No hidden id gets this far.
+        return self._tokenizer.decode(token_ids, skip_special_tokens=False)

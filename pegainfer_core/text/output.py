@@ -75,6 +75,7 @@ class TextOutput:
         stop: Sequence[str] = (),
         include_stop_str_in_output: bool = False,
         skip_special_tokens: bool = True,
+        shown_ids: frozenset[int] = frozenset(),
         end_token_ids: Collection[int] = (),
         stop_token_ids: Collection[int] = (),
         min_tokens: int = 0,
@@ -88,6 +89,7 @@ class TextOutput:
             stop: stop strings.
             include_stop_str_in_output: show the stop string, or the client's stop token.
             skip_special_tokens: hide special tokens.
+            shown_ids: special tokens shown all the same, such as the markers of tool calls.
             end_token_ids: the model's end tokens, empty when the request ignores them. They
                 have no text, whatever the other settings say.
             stop_token_ids: the client's own, end tokens among them or not. Without text too,
@@ -101,10 +103,10 @@ class TextOutput:
         """
         self._tokenizer = tokenizer
         self._detokenizer = IncrementalDetokenizer.for_tokenizer(
-            tokenizer, skip_special_tokens=skip_special_tokens
+            tokenizer, skip_special_tokens=skip_special_tokens, shown_ids=shown_ids
         )
         self._stop = StopMatcher(stop, include_stop=include_stop_str_in_output) if stop else None
-        self._hidden_ids = tokenizer.special_ids if skip_special_tokens else frozenset()
+        self._hidden_ids = tokenizer.special_ids - shown_ids if skip_special_tokens else frozenset()
         self._end_ids = frozenset(end_token_ids)
         self._own_ids = frozenset(stop_token_ids)
         unwanted = frozenset() if include_stop_str_in_output else self._own_ids

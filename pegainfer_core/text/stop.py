@@ -5,7 +5,7 @@ Knows texts only. Stop strings are defined on the visible text, wherever tokens 
 
 from collections.abc import Sequence
 
-__all__ = ["StopMatcher"]
+__all__ = ["StopMatcher", "beginning_at_end"]
 
 
 class StopMatcher:
@@ -50,7 +50,7 @@ class StopMatcher:
         if found is not None:
             end, start, stop = found
             return self._stop(stop, text[: end if self._include else start])
-        cut = min(_beginning(stop, text) for stop in self._stops)
+        cut = min(beginning_at_end(stop, text) for stop in self._stops)
         self._held = text[cut:]
         return text[:cut]
 
@@ -96,7 +96,7 @@ class StopMatcher:
         return min(matches, default=None)
 
 
-def _beginning(stop: str, text: str) -> int:
+def beginning_at_end(stop: str, text: str) -> int:
     """Where the longest proper beginning of `stop` that ends `text` starts; its end if none."""
     start = text.find(stop[0], max(0, len(text) - len(stop) + 1))
     while start >= 0 and not stop.startswith(text[start:]):

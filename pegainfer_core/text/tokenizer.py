@@ -73,7 +73,7 @@ class Tokenizer:
         self.byte_level = uses_byte_level(backend)
         self.byte_fallback = uses_byte_fallback(backend)
         self._bytes = TokenBytes(backend)
-        self._pieces: dict[bool, ByteLevelPieces] = {}
+        self._pieces: dict[frozenset[int], ByteLevelPieces] = {}
 
     @classmethod
     def from_dir(
@@ -167,18 +167,24 @@ class Tokenizer:
         except UnicodeDecodeError:
             return "bytes:" + "".join(f"\\x{byte:02x}" for byte in data)
 
-    def pieces(self, skip_special_tokens: bool) -> ByteLevelPieces:
+    def pieces(
+        self, skip_special_tokens: bool, shown_ids: frozenset[int] = frozenset()
+    ) -> ByteLevelPieces:
         """Shared table of what each id shows; for byte-level decoders only.
+
+        Args:
+            skip_special_tokens: hide special tokens.
+            shown_ids: those shown all the same.
 
         Raises:
             TokenizerError: the decoder is not byte-level.
         """
         if not self.byte_level:
             raise TokenizerError("this tokenizer's decoder does not work on bytes")
-        if skip_special_tokens not in self._pieces:
-            hidden = self.special_ids if skip_special_tokens else frozenset()
-            self._pieces[skip_special_tokens] = ByteLevelPieces(self._backend, hidden)
-        return self._pieces[skip_special_tokens]
+        hidden = self.special_ids - shown_ids if skip_special_tokens else frozenset()
+        if hidden not in self._pieces:
+            self._pieces[hidden] = ByteLevelPieces(self._backend, hidden)
+        return self._pieces[hidden]
 
 
 def _check_encodable(text: str) -> None:
