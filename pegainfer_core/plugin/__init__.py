@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from pegainfer_core.plugin.api import HOOK_API, hookimpl
 from pegainfer_core.plugin.command import CommandRegistry
-from pegainfer_core.plugin.extension import KvTierFactory, OfferedTier, Offers, ParserFactory
+from pegainfer_core.plugin.extension import KvTierFactory, OfferedTier, Offers
 from pegainfer_core.plugin.family import (
     ChatProfile,
     Claim,
@@ -62,7 +62,6 @@ __all__ = [
     "OfferedFamily",
     "OfferedTier",
     "Offers",
-    "ParserFactory",
     "PluginFault",
     "PluginHost",
     "PluginRecord",

@@ -12,9 +12,10 @@ from pegainfer_core.plugin.api import hookimpl
 from pegainfer_core.plugin.plugin_record import PluginRecord, PluginState
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from pegainfer_core.plugin.extension import KvTierFactory
+    from pegainfer_core.text import ReasoningParserFactory, ToolParserFactory
 
 __pegainfer_api__ = "1.0"
 
@@ -26,7 +27,7 @@ CORE_RECORD: Final = PluginRecord(
     entry_point=__name__,
     state=PluginState.LOADED,
     api=__pegainfer_api__,
-    hooks=["kv_tiers"],
+    hooks=["kv_tiers", "reasoning_parsers", "tool_parsers"],
 )
 
 
@@ -36,3 +37,19 @@ def kv_tiers() -> Sequence[KvTierFactory]:
     from pegainfer_core.offload.disk_factory import DiskTierFactory
 
     return [DiskTierFactory()]
+
+
+@hookimpl
+def tool_parsers() -> Mapping[str, ToolParserFactory]:
+    """The formats of the families that this project knows; imported only where chats are read."""
+    from pegainfer_core.text import TOOL_PARSERS
+
+    return TOOL_PARSERS
+
+
+@hookimpl
+def reasoning_parsers() -> Mapping[str, ReasoningParserFactory]:
+    """The one form that these families share."""
+    from pegainfer_core.text import REASONING_PARSERS
+
+    return REASONING_PARSERS

@@ -5,7 +5,6 @@ Knows neither what a parser parses nor what a tier stores.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Generic, NamedTuple, Protocol, TypeVar
 
 from pegainfer_core.plugin.fault import PluginFault
@@ -13,9 +12,6 @@ from pegainfer_core.plugin.fault import PluginFault
 if TYPE_CHECKING:
     from pegainfer_core.kv import KvTier, TierPlace
     from pegainfer_core.plugin.plugin_record import PluginRecord
-
-ParserFactory = Callable[[], object]
-"""Makes a parser for one answer. Provisional: the parser's own protocol comes with tool calling."""
 
 
 class KvTierFactory(Protocol):

@@ -40,8 +40,8 @@ class ChatProfile(msgspec.Struct, frozen=True, kw_only=True):
     """How chats with this family read.
 
     Attributes:
-        tool_parser: Registered name of the tool-call parser, None when the family has no format.
-        reasoning_parser: Registered name of the reasoning parser, None when it does not reason.
+        tool_parser: Name of the tool-call parser, None when the family has no format.
+        reasoning_parser: Name of the reasoning parser, None when the family does not reason.
         template_defaults: Values for the chat template's own variables.
     """
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Protocol, TypeVar, cast
 
-from pegainfer_core.plugin.extension import OfferedTier, Offers, ParserFactory
+from pegainfer_core.plugin.extension import OfferedTier, Offers
 from pegainfer_core.plugin.fault import PluginFault
 
 if TYPE_CHECKING:
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from pegainfer_core.plugin.hook_book import HookBook
     from pegainfer_core.plugin.plugin_record import PluginRecord
     from pegainfer_core.plugin.request_record import RequestRecord
+    from pegainfer_core.text import ReasoningParserFactory, ToolParserFactory
 
 MUTE_AFTER_FAILURES = 5
 
@@ -72,13 +73,13 @@ class HookCalls:
                 offers.add(factory.name, OfferedTier(factory, record), record.dist)
         return offers
 
-    def tool_parsers(self) -> Offers[ParserFactory]:
-        """Tool-call parsers by name; a failing plugin is noted and left out."""
-        return self._parsers("tool_parsers", "tool parser")
+    def tool_parsers(self) -> Offers[ToolParserFactory]:
+        """Tool-call parsers by name, core's among them; a failing plugin is noted and left out."""
+        return self._parsers("tool_parsers", Offers("tool-call parser"))
 
-    def reasoning_parsers(self) -> Offers[ParserFactory]:
-        """Reasoning parsers by name; a failing plugin is noted and left out."""
-        return self._parsers("reasoning_parsers", "reasoning parser")
+    def reasoning_parsers(self) -> Offers[ReasoningParserFactory]:
+        """Reasoning parsers by name, core's among them; a failing plugin is noted and left out."""
+        return self._parsers("reasoning_parsers", Offers("reasoning parser"))
 
     def server_routes(self, app_config: object) -> list[tuple[str, list[object]]]:
         """(plugin, its route handlers); a failing plugin is noted and left out."""
@@ -130,11 +131,10 @@ class HookCalls:
             "plugin %s: %s", self._records[plugin].label, what
         )
 
-    def _parsers(self, hook: str, what: str) -> Offers[ParserFactory]:
-        offers: Offers[ParserFactory] = Offers(what)
-        for plugin, result in self._collect(hook, {}, _mapping):
+    def _parsers(self, hook: str, offers: Offers[T]) -> Offers[T]:
+        for plugin, result in self._collect(hook, {}, _factories):
             for name, factory in result.items():
-                offers.add(str(name), cast("ParserFactory", factory), self._records[plugin].dist)
+                offers.add(name, cast("T", factory), self._records[plugin].dist)
         return offers
 
     def _collect(
@@ -178,9 +178,15 @@ def _tier_factories(hook: str, result: object) -> list[KvTierFactory]:
     return cast("list[KvTierFactory]", factories)
 
 
-def _mapping(hook: str, result: object) -> Mapping[object, object]:
+def _factories(hook: str, result: object) -> Mapping[str, object]:
     if not isinstance(result, Mapping):
         raise TypeError(f"{hook} returned {result!r}; expected a dict of factories by name")
+    for name, factory in result.items():
+        if not isinstance(name, str) or name in ("", "none") or not callable(factory):
+            raise TypeError(
+                f"{hook} offers {factory!r} as {name!r}; expected a function or class, "
+                "and a name that is not none"
+            )
     return result
 
 

@@ -11,9 +11,10 @@ if TYPE_CHECKING:
 
     from pegainfer_core.contract import EngineHandle, ServePlan
     from pegainfer_core.plugin.command import CommandRegistry
-    from pegainfer_core.plugin.extension import KvTierFactory, ParserFactory
+    from pegainfer_core.plugin.extension import KvTierFactory
     from pegainfer_core.plugin.family import ModelFamily
     from pegainfer_core.plugin.request_record import RequestRecord
+    from pegainfer_core.text import ReasoningParserFactory, ToolParserFactory
 
 
 @hookspec
@@ -32,13 +33,13 @@ def kv_tiers() -> Sequence[KvTierFactory]:  # type: ignore[empty-body]
 
 
 @hookspec
-def tool_parsers() -> Mapping[str, ParserFactory]:  # type: ignore[empty-body]
-    """Offer parsers of tool calls by name."""
+def tool_parsers() -> Mapping[str, ToolParserFactory]:  # type: ignore[empty-body]
+    """Offer parsers of tool calls by the names that `--tool-call-parser` and families choose."""
 
 
 @hookspec
-def reasoning_parsers() -> Mapping[str, ParserFactory]:  # type: ignore[empty-body]
-    """Offer parsers of reasoning text by name."""
+def reasoning_parsers() -> Mapping[str, ReasoningParserFactory]:  # type: ignore[empty-body]
+    """Offer parsers of reasoning by the names that `--reasoning-parser` and families choose."""
 
 
 @hookspec

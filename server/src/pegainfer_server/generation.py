@@ -23,7 +23,8 @@ from pegainfer_core.contract import (
     Tokens,
 )
 from pegainfer_core.plugin import RequestRecord
-from pegainfer_core.text import TextOutput
+from pegainfer_core.text import AnswerDelta, join_deltas
+from pegainfer_server.answer_output import AnswerOutput
 from pegainfer_server.api_error import ApiError, rejected
 from pegainfer_server.protocol.usage import Usage
 
@@ -46,6 +47,7 @@ class Piece(msgspec.Struct):
         logprobs: One entry a token when asked for; None for the first token of an echoed prompt.
         text_offsets: Character at which each token begins, when log-probabilities are asked for.
         echoed: Whether this is the prompt and not part of the answer.
+        answer: The text taken apart; None where all of it is content.
     """
 
     text: str
@@ -53,6 +55,7 @@ class Piece(msgspec.Struct):
     logprobs: Sequence[TokenLogprobs | None] | None = None
     text_offsets: Sequence[int] = ()
     echoed: bool = False
+    answer: AnswerDelta | None = None
 
     @property
     def new_token_ids(self) -> list[int]:
@@ -65,6 +68,12 @@ class Ending(msgspec.Struct, frozen=True):
 
     finish_reason: str
     stop_reason: str | int | None = None
+    called: bool = False
+
+    @property
+    def chat_reason(self) -> str:
+        """What chats call it: an answer that calls a tool has not just stopped."""
+        return "tool_calls" if self.called and self.finish_reason == "stop" else self.finish_reason
 
 
 class GenerationOwner(Protocol):
@@ -117,7 +126,7 @@ class Generation:
         self._num_timed = 0
         self._cached_tokens = 0
         self._echo = job.echo
-        self._output = self._make_output()
+        self._output = AnswerOutput(job, model.tokenizer, model.text.end_token_ids)
         self.stream: RequestStream = model.client.submit(
             job.prompt_token_ids,
             job.params,
@@ -130,8 +139,12 @@ class Generation:
     @property
     def usage(self) -> Usage:
         """Tokens so far."""
+        output = self._output
         return Usage.of(
-            len(self.job.prompt_token_ids), self._output.num_tokens, self._cached_tokens
+            len(self.job.prompt_token_ids),
+            output.num_tokens,
+            self._cached_tokens,
+            output.num_reasoning_tokens,
         )
 
     async def next_pieces(self) -> list[Piece]:
@@ -173,20 +186,6 @@ class Generation:
         with contextlib.suppress(EngineError):  # A dead engine has stopped already.
             self.stream.abort()
 
-    def _make_output(self) -> TextOutput:
-        job = self.job
-        return TextOutput(
-            self._model.tokenizer,
-            stop=job.stop,
-            include_stop_str_in_output=job.include_stop,
-            skip_special_tokens=job.skip_special_tokens,
-            end_token_ids=() if job.params.ignore_eos else self._model.text.end_token_ids,
-            stop_token_ids=job.params.stop_token_ids,
-            min_tokens=job.params.min_tokens,
-            text_offsets=job.logprobs is not None,
-            base_offset_chars=len(job.echo.text) if job.echo else 0,
-        )
-
     def _take(self, event: TokenEvent, pieces: list[Piece]) -> None:
         if isinstance(event, Scheduled):
             self._scheduled_s = event.scheduled_s
@@ -204,15 +203,16 @@ class Generation:
             self._error = self._owner.engine_error(event.message)
 
     def _tokens(self, event: Tokens) -> Piece:
-        delta = self._output.push(event.token_ids)
-        if delta.stop_string is None:
-            return Piece(delta.text, event.token_ids, event.logprobs, delta.text_offsets or ())
-        # The stop string ends the answer here, whatever else the engine has made already.
-        self.ending = Ending("stop", delta.stop_string)
+        delta, answer = self._output.push(event.token_ids)
+        offsets = delta.text_offsets or ()
+        if delta.stop_string is None and not self._output.too_many_calls:
+            return Piece(delta.text, event.token_ids, event.logprobs, offsets, answer=answer)
+        # The answer ends here, whatever else the engine has made already.
+        self.ending = Ending("stop", delta.stop_string, self._output.called)
         self._abort()
         kept = delta.num_tokens
         logprobs = event.logprobs[:kept] if event.logprobs is not None else None
-        return Piece(delta.text, event.token_ids[:kept], logprobs, delta.text_offsets or ())
+        return Piece(delta.text, event.token_ids[:kept], logprobs, offsets, answer=answer)
 
     def _time_tokens(self) -> None:
         """Note when tokens arrived; several that came together share the gap evenly."""
@@ -231,7 +231,7 @@ class Generation:
     def _finish(self, event: Finished, pieces: list[Piece]) -> None:
         last = Piece("", [], [] if self.job.logprobs is not None else None)
         if event.stop_token_id is not None:
-            delta = self._output.push([event.stop_token_id])
+            delta, last.answer = self._output.push([event.stop_token_id])
             last.text, last.token_ids = delta.text, [event.stop_token_id]
             if event.stop_logprobs is not None:
                 last.logprobs, last.text_offsets = [event.stop_logprobs], delta.text_offsets or ()
@@ -240,13 +240,15 @@ class Generation:
             last = pieces[-1]  # The same step made the last token and found the end.
         else:
             pieces.append(last)
-        tail = self._output.finish()
+        tail, answer = self._output.finish()
         last.text += tail.text
+        if answer is not None:
+            last.answer = join_deltas([last.answer or AnswerDelta(), answer])
         if tail.stop_string is not None:
-            self.ending = Ending("stop", tail.stop_string)
+            self.ending = Ending("stop", tail.stop_string, self._output.called)
         else:
             stop_reason = self._output.stop_reason(event.stop_token_id)
-            self.ending = Ending(event.reason.value, stop_reason)
+            self.ending = Ending(event.reason.value, stop_reason, self._output.called)
 
     def _take_echo(self, pieces: list[Piece]) -> None:
         """Once: the prompt as the answer's first piece."""

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Self
 import msgspec
 
 from pegainfer_core.contract import SamplingParams
+from pegainfer_server.parsing import Parsing
 
 if TYPE_CHECKING:
     from pegainfer_server.protocol.sampling_fields import SamplingFields
@@ -45,6 +46,7 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
         logprobs: Alternatives to show, None for no log-probabilities.
         prompt_logprobs: The same for prompt tokens.
         echo: The prompt, when it is to be shown.
+        parsing: How the answer is taken apart, None when all of it is content.
     """
 
     endpoint: str
@@ -68,6 +70,7 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
     logprobs: int | None = None
     prompt_logprobs: int | None = None
     echo: Echo | None = None
+    parsing: Parsing | None = None
 
     @classmethod
     def of(
@@ -82,6 +85,7 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
         renames: dict[str, str],
         params: SamplingParams,
         echo: Echo | None = None,
+        parsing: Parsing | None = None,
     ) -> Self:
         """Add what the request says about showing the answer."""
         return cls(
@@ -106,6 +110,7 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
             logprobs=params.logprobs,
             prompt_logprobs=data.prompt_logprobs,
             echo=echo,
+            parsing=parsing,
         )
 
     @property

@@ -158,6 +158,7 @@ class Lifecycle:
             sampling_defaults=effective_defaults(
                 loaded.text.generation.sampling(), self._settings.sampling_flags
             ),
+            parsers=loaded.parsers,
         )
 
     async def _wait_for_death(self, client: EngineClient) -> None:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from pegainfer_core.plugin import CommandFault
 from pegainfer_core.text import ModelText, TextError
+from pegainfer_server.parsing import ChatParsers
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -25,6 +26,7 @@ class Loaded(NamedTuple):
 
     handle: EngineHandle
     text: ModelText
+    parsers: ChatParsers
 
 
 class Loading:
@@ -34,15 +36,34 @@ class Loading:
     the server is imported.
     """
 
-    def __init__(self, launch: PreparedLaunch, *, in_process: bool, generation_config: str) -> None:
+    def __init__(
+        self,
+        launch: PreparedLaunch,
+        *,
+        in_process: bool,
+        generation_config: str,
+        tool_call_parser: str | None = None,
+        reasoning_parser: str | None = None,
+    ) -> None:
         """Begin.
 
         Args:
             launch: What to start.
             in_process: Run the engine in this process.
             generation_config: Where sampling defaults come from.
+            tool_call_parser: Instead of the family's; "none" for no parser.
+            reasoning_parser: Likewise.
+
+        Raises:
+            PluginFault: No plugin offers a parser of that name, or two do.
         """
         self._launch = launch
+        self._parsers = ChatParsers.chosen(
+            launch.host.hooks,
+            launch.family.chat,
+            reasoning=reasoning_parser,
+            tools=tool_call_parser,
+        )
         self._engine = _in_thread(
             lambda: _start_engine(launch, in_process), "pegainfer-load-engine"
         )
@@ -73,7 +94,7 @@ class Loading:
         except BaseException:
             await asyncio.to_thread(handle.close)
             raise
-        return Loaded(handle, text)
+        return Loaded(handle, text, self._parsers)
 
 
 def _start_engine(launch: PreparedLaunch, in_process: bool) -> EngineHandle:

@@ -39,6 +39,14 @@ class ServeOptions(msgspec.Struct, frozen=True, kw_only=True):
         str | None,
         Meta(description='sampling defaults as JSON, such as {"temperature": 0.7}'),
     ] = None
+    tool_call_parser: Annotated[
+        str | None,
+        Meta(description="format of tool calls (default: the family's); none switches them off"),
+    ] = None
+    reasoning_parser: Annotated[
+        str | None,
+        Meta(description="form of reasoning (default: the family's); none leaves it in the text"),
+    ] = None
     max_queue: Annotated[
         int, Meta(ge=0, description="requests that may wait beyond those that run; then 429")
     ] = 1024

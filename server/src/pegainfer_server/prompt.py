@@ -24,10 +24,16 @@ _EFFORTS = ("none", "minimal", "low", "medium", "high", "xhigh", "max")
 
 
 class Prompt(NamedTuple):
-    """Ids for the engine; `text` is what they were made from, None for ids."""
+    """Ids for the engine.
+
+    Attributes:
+        text: What the ids were made from, None for ids.
+        continued: Text of the message that the answer continues, "" if it begins a new one.
+    """
 
     token_ids: list[int]
     text: str | None
+    continued: str = ""
 
 
 async def completion_prompt(
@@ -58,6 +64,7 @@ async def chat_prompt(
     text: ModelText,
     messages: Sequence[Message],
     *,
+    tools: Sequence[Mapping[str, object]] = (),
     template_kwargs: Mapping[str, object] | None,
     reasoning_effort: str | None = None,
     add_generation_prompt: bool | None = None,
@@ -73,6 +80,7 @@ async def chat_prompt(
     try:
         rendered = text.chat_template.render(
             [_template_message(message) for message in messages],
+            tools=tools,
             add_generation_prompt=(
                 not continued if add_generation_prompt is None else add_generation_prompt
             ),
@@ -85,7 +93,8 @@ async def chat_prompt(
         )
     except ChatTemplateError as error:
         raise invalid(str(error), error.param or "messages") from error
-    return Prompt(await _encode(text, rendered, bool(add_special_tokens), "messages"), rendered)
+    token_ids = await _encode(text, rendered, bool(add_special_tokens), "messages")
+    return Prompt(token_ids, rendered, _text_of(messages[-1]) if continued else "")
 
 
 def fit_context(
@@ -155,6 +164,14 @@ def _template_message(message: Message) -> Mapping[str, object]:
     if message.role == "developer":
         fields["role"] = "system"
     return fields
+
+
+def _text_of(message: Message) -> str:
+    """Its content as templates get it."""
+    content = message.content
+    if isinstance(content, list):
+        return "\n".join(str(part.get("text", "")) for part in content)
+    return content if isinstance(content, str) else ""
 
 
 def _effort_kwargs(effort: str | None) -> dict[str, object]:

@@ -45,7 +45,11 @@ def serve(launch: PreparedLaunch, options: ServeOptions) -> int:
         _say_ready(model, where, settings, time.monotonic() - started_s)
 
     loading = Loading(
-        launch, in_process=options.in_process, generation_config=options.generation_config
+        launch,
+        in_process=options.in_process,
+        generation_config=options.generation_config,
+        tool_call_parser=options.tool_call_parser,
+        reasoning_parser=options.reasoning_parser,
     )
     # Takes about as long as the rest of this start, and the engine is on its way by now.
     import uvloop

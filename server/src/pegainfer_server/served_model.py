@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from pegainfer_core.contract import EngineInfo
     from pegainfer_core.engine import EngineClient
     from pegainfer_core.text import ModelText, Tokenizer
+    from pegainfer_server.parsing import ChatParsers
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,12 +25,14 @@ class ServedModel:
         client: The engine.
         text: Tokenizer and its company.
         sampling_defaults: For requests without values of their own.
+        parsers: Take the answers of chats apart.
     """
 
     names: tuple[str, ...]
     client: EngineClient
     text: ModelText
     sampling_defaults: Mapping[str, float | int]
+    parsers: ChatParsers
 
     @property
     def info(self) -> EngineInfo:

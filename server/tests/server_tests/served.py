@@ -16,6 +16,7 @@ import httpx
 import uvicorn
 import uvloop
 from pegainfer_server.app import create_app
+from pegainfer_server.parsing import ChatParsers
 from pegainfer_server.served_model import ServedModel
 from pegainfer_server.settings import ServerSettings
 from pegainfer_server.state import ServerState
@@ -114,6 +115,7 @@ def serving(
     prepend_bos: bool = False,
     change_text: Callable[[ModelText], ModelText] = lambda text: text,
     load: bool = True,
+    parsers: ChatParsers | None = None,
     **settings: Any,
 ) -> Iterator[Server]:
     """Serve until the block ends."""
@@ -150,6 +152,7 @@ def serving(
                 client=client,
                 text=text,
                 sampling_defaults=resolved.sampling_flags,
+                parsers=parsers or ChatParsers(),
             )
         serve = asyncio.create_task(web.serve(sockets=[sock]))
         while not web.started:

@@ -157,7 +157,6 @@ UNSUPPORTED: dict[str, object] = {
     "chat_template": "{{ 1 }}",
     "use_beam_search": True,
     "logits_processors": ["f"],
-    "include_reasoning": False,
     "functions": [{"name": "f"}],
 }
 

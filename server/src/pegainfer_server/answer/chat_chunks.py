@@ -10,11 +10,12 @@ from pegainfer_server.answer.chunks import TEXT_MARKER
 from pegainfer_server.answer.logprobs_view import LogprobsView
 from pegainfer_server.answer.sse import encode_json, event, split_around_text
 from pegainfer_server.protocol.chat import ChatChunk, ChatChunkChoice, ChatDelta
+from pegainfer_server.protocol.tools import FunctionDelta, ToolCallChunk
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from pegainfer_core.text import Tokenizer
+    from pegainfer_core.text import AnswerDelta, Tokenizer
     from pegainfer_server.generation import Ending, Generation, Piece
     from pegainfer_server.job import Job
     from pegainfer_server.protocol.usage import Usage
@@ -44,11 +45,10 @@ class ChatChunks:
         """Events for the pieces that have something to show, then one for the ending."""
         usage = generation.usage if self._job.continuous_usage else None
         if self._job.detailed:
-            shown = [piece for piece in pieces if piece.text or piece.token_ids]
+            shown = [piece for piece in pieces if piece.text or piece.token_ids or piece.answer]
             events = [self._detailed(piece, usage) for piece in shown]
         else:
-            head, tail = self._head, self._tail
-            events = [head + encode_json(piece.text) + tail for piece in pieces if piece.text]
+            events = [self._plain(piece) for piece in pieces]
         if generation.ending is not None:
             events.append(self._ending(generation.ending, usage))
         return b"".join(events)
@@ -57,22 +57,35 @@ class ChatChunks:
         """The event with the token counts."""
         return event(self._chunk([], usage))
 
+    def _plain(self, piece: Piece) -> bytes:
+        answer = piece.answer
+        if answer is None or not (answer.reasoning or answer.tool_calls):
+            text = piece.text if answer is None else answer.content
+            return self._head + encode_json(text) + self._tail if text else b""
+        return b"".join(
+            event(self._chunk([ChatChunkChoice(index=0, delta=delta, finish_reason=None)]))
+            for delta in _deltas(answer)
+        )
+
     def _detailed(self, piece: Piece, usage: Usage | None) -> bytes:
-        job = self._job
-        choice = ChatChunkChoice(
+        """What belongs to the piece's tokens comes with its first event."""
+        job, answer = self._job, piece.answer
+        deltas = [ChatDelta(content=piece.text)] if answer is None else _deltas(answer)
+        first = ChatChunkChoice(
             index=0,
-            delta=ChatDelta(content=piece.text),
+            delta=deltas[0] if deltas else ChatDelta(content=""),
             logprobs=UNSET if job.logprobs is None else self._view.chat(piece),
             token_ids=piece.new_token_ids if job.return_token_ids else UNSET,
             finish_reason=None,
         )
-        return event(self._chunk([choice], usage))
+        others = [ChatChunkChoice(index=0, delta=d, finish_reason=None) for d in deltas[1:]]
+        return b"".join(event(self._chunk([choice], usage)) for choice in (first, *others))
 
     def _ending(self, ending: Ending, usage: Usage | None) -> bytes:
         choice = ChatChunkChoice(
             index=0,
             delta=ChatDelta(),
-            finish_reason=ending.finish_reason,
+            finish_reason=ending.chat_reason,
             stop_reason=ending.stop_reason,
         )
         return event(self._chunk([choice], usage))
@@ -92,3 +105,25 @@ class ChatChunks:
             usage=UNSET if usage is None else usage,
             prompt_token_ids=UNSET if prompt_token_ids is None else prompt_token_ids,
         )
+
+
+def _deltas(answer: AnswerDelta) -> list[ChatDelta]:
+    """One thing in each delta, as clients expect."""
+    deltas: list[ChatDelta] = []
+    if answer.reasoning:
+        deltas.append(ChatDelta(reasoning_content=answer.reasoning, reasoning=answer.reasoning))
+    if answer.content:
+        deltas.append(ChatDelta(content=answer.content))
+    for call in answer.tool_calls:
+        if call.name is not None:
+            opening = ToolCallChunk(
+                index=call.index,
+                id=call.id or "",
+                type="function",
+                function=FunctionDelta(name=call.name, arguments=""),
+            )
+            deltas.append(ChatDelta(tool_calls=[opening]))
+        if call.arguments:
+            more = FunctionDelta(arguments=call.arguments)
+            deltas.append(ChatDelta(tool_calls=[ToolCallChunk(index=call.index, function=more)]))
+    return deltas

@@ -6,11 +6,13 @@ from typing import TYPE_CHECKING, Protocol
 
 from msgspec import UNSET
 
+from pegainfer_core.text import join_deltas
 from pegainfer_server.answer.logprobs_view import LogprobsView
 from pegainfer_server.answer.sse import encode_json
 from pegainfer_server.generation import Piece
 from pegainfer_server.protocol.chat import ChatChoice, ChatMessage, ChatResponse
 from pegainfer_server.protocol.completion import CompletionChoice, CompletionResponse
+from pegainfer_server.protocol.tools import CalledFunction, ToolCall
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -70,9 +72,9 @@ def encode_chat(
     whole = _join(pieces)
     choice = ChatChoice(
         index=0,
-        message=ChatMessage(role="assistant", content=whole.text),
+        message=_message(whole, pieces),
         logprobs=None if job.logprobs is None else _view(generation, tokenizer).chat(whole),
-        finish_reason=ending.finish_reason,
+        finish_reason=ending.chat_reason,
         stop_reason=ending.stop_reason,
         token_ids=_new_token_ids(pieces) if job.return_token_ids else UNSET,
     )
@@ -88,6 +90,29 @@ def encode_chat(
         prompt_logprobs=_prompt_logprobs(generation, tokenizer) or UNSET,
     )
     return encode_json(response)
+
+
+def _message(whole: Piece, pieces: Sequence[Piece]) -> ChatMessage:
+    """Content is null where there is something else instead."""
+    answers = [piece.answer for piece in pieces if piece.answer is not None]
+    if not answers:
+        return ChatMessage(role="assistant", content=whole.text)
+    answer = join_deltas(answers)
+    calls = [
+        ToolCall(
+            id=call.id or "",
+            type="function",
+            function=CalledFunction(name=call.name or "", arguments=call.arguments),
+        )
+        for call in answer.tool_calls
+    ]
+    return ChatMessage(
+        role="assistant",
+        content=answer.content or (None if answer else ""),
+        reasoning_content=answer.reasoning or None,
+        reasoning=answer.reasoning or None,
+        tool_calls=calls or None,
+    )
 
 
 def _join(pieces: Sequence[Piece]) -> Piece:

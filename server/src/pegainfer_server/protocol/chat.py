@@ -8,6 +8,7 @@ from msgspec import UNSET, Meta, UnsetType
 from pegainfer_server.protocol.logprobs import ChatLogprobs, PromptLogprobs
 from pegainfer_server.protocol.message import Message
 from pegainfer_server.protocol.sampling_fields import SamplingFields
+from pegainfer_server.protocol.tools import ToolCall, ToolCallChunk
 from pegainfer_server.protocol.usage import Usage
 
 
@@ -21,6 +22,11 @@ class ChatRequest(SamplingFields, frozen=True, kw_only=True):
         logprobs: Show the log-probability of each token.
         top_logprobs: Alternatives to show beside each token; needs `logprobs`.
         chat_template_kwargs: Variables of the chat template, such as `enable_thinking`.
+        tools: Functions the model may call: `{"type": "function", "function": {...}}`.
+        tool_choice: "auto" or "none".
+        parallel_tool_calls: Whether an answer may hold more than one call; true by default.
+        include_reasoning: Show the model's reasoning; true by default.
+        separate_reasoning: Tell reasoning and content apart; true by default.
         reasoning_effort: "none" switches thinking off, other values switch it on.
         add_generation_prompt: End the rendered prompt where the assistant's turn begins.
         continue_final_message: Leave the last message open, for the answer to continue it.
@@ -31,6 +37,11 @@ class ChatRequest(SamplingFields, frozen=True, kw_only=True):
     max_completion_tokens: Annotated[int, Meta(ge=1)] | None = None
     logprobs: bool | None = None
     top_logprobs: int | None = None
+    tools: list[dict[str, object]] | None = None
+    tool_choice: str | dict[str, object] | None = None
+    parallel_tool_calls: bool | None = None
+    include_reasoning: bool | None = None
+    separate_reasoning: bool | None = None
     chat_template_kwargs: dict[str, object] | None = None
     reasoning_effort: str | None = None
     add_generation_prompt: bool | None = None
@@ -38,14 +49,14 @@ class ChatRequest(SamplingFields, frozen=True, kw_only=True):
 
 
 class ChatMessage(msgspec.Struct, frozen=True, kw_only=True):
-    """The assistant's turn."""
+    """The assistant's turn; `reasoning` and `reasoning_content` are the same text."""
 
     role: str
     content: str | None
     refusal: str | None = None
     reasoning_content: str | None = None
     reasoning: str | None = None
-    tool_calls: list[object] | None = None
+    tool_calls: list[ToolCall] | None = None
 
 
 class ChatChoice(msgspec.Struct, frozen=True, kw_only=True):
@@ -78,6 +89,9 @@ class ChatDelta(msgspec.Struct, frozen=True, kw_only=True):
 
     role: str | UnsetType = UNSET
     content: str | UnsetType = UNSET
+    reasoning_content: str | UnsetType = UNSET
+    reasoning: str | UnsetType = UNSET
+    tool_calls: list[ToolCallChunk] | UnsetType = UNSET
 
 
 class ChatChunkChoice(msgspec.Struct, frozen=True, kw_only=True):

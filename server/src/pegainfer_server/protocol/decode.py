@@ -51,7 +51,7 @@ class BodyDecoder(Generic[T]):
             outline = self._outline.decode(body)
             request = self._decoder.decode(body)
         except msgspec.ValidationError as error:
-            raise _wrong_value(str(error)) from error
+            raise wrong_value(str(error)) from error
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
             raise _malformed(str(error), body) from error
         except RecursionError as error:
@@ -84,7 +84,8 @@ def _log_ignored(name: str) -> None:
         logger.warning("ignoring the unknown request field %r (said once)", name[:64])
 
 
-def _wrong_value(text: str) -> ApiError:
+def wrong_value(text: str) -> ApiError:
+    """The refusal for a `msgspec.ValidationError` with these words."""
     match = _PATH.match(text)
     path = (match["path"] if match else None) or "$"
     what = match["what"] if match else text

@@ -19,7 +19,7 @@ _OFF: Final[Neutral] = (False,)
 _EMPTY: Final[Neutral] = ([], "", {})
 
 REFUSED: Final[Mapping[str, Neutral]] = {
-    # Tools and structured output.
+    # Structured output, and tools in completions.
     "tools": _EMPTY,
     "tool_choice": ("none", "auto"),
     "parallel_tool_calls": (True, False),
@@ -38,7 +38,7 @@ REFUSED: Final[Mapping[str, Neutral]] = {
     "grammar": _EMPTY,
     "stop_regex": _EMPTY,
     "no_stop_trim": _OFF,
-    # Reasoning is not split off the answer.
+    # Chats know the first two; completions show an answer as it is.
     "include_reasoning": (True,),
     "separate_reasoning": (True, False),
     "thinking_token_budget": _NOTHING,

@@ -9,12 +9,14 @@ class TokenizeRequest(msgspec.Struct, frozen=True, kw_only=True):
     """Exactly one of `prompt` and `messages`; the rest as in completions and chats.
 
     Attributes:
+        tools: Only with `messages`.
         return_token_strs: Also return each token as the vocabulary spells it.
     """
 
     model: str | None = None
     prompt: str | None = None
     messages: list[Message] | None = None
+    tools: list[dict[str, object]] | None = None
     add_special_tokens: bool | None = None
     return_token_strs: bool | None = None
     add_generation_prompt: bool | None = None

@@ -19,6 +19,7 @@ from pegainfer_server.routes.body import JSON_BODY, strict_body
 from pegainfer_server.sampling import check_shared, renames, sampling_params
 from pegainfer_server.served_model import ServedModel
 from pegainfer_server.state import ServerState
+from pegainfer_server.tool_request import offered_tools, parsing_of
 
 PATH = "/v1/chat/completions"
 
@@ -50,9 +51,11 @@ async def chat_job(model: ServedModel, data: ChatRequest, request_id: str) -> Jo
     name = model.name_for(data.model)
     check_shared(data)
     asked, limit_name = _max_tokens(data)
+    tools = offered_tools(data, model.parsers)
     whole = await chat_prompt(
         model.text,
         data.messages,
+        tools=tools,
         template_kwargs=data.chat_template_kwargs,
         reasoning_effort=data.reasoning_effort,
         add_generation_prompt=data.add_generation_prompt,
@@ -83,6 +86,7 @@ async def chat_job(model: ServedModel, data: ChatRequest, request_id: str) -> Jo
             logprobs=_num_logprobs(data),
             prompt_logprobs=data.prompt_logprobs,
         ),
+        parsing=parsing_of(data, model.parsers, tools, whole),
     )
 
 

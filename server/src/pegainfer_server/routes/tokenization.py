@@ -21,6 +21,7 @@ from pegainfer_server.protocol.tokenization import (
 from pegainfer_server.routes.body import JSON_BODY, strict_body
 from pegainfer_server.served_model import ServedModel
 from pegainfer_server.state import ServerState
+from pegainfer_server.tool_request import checked_tools
 
 
 def tokenization_routes(state: ServerState) -> Sequence[HTTPRouteHandler]:
@@ -63,6 +64,7 @@ async def _token_ids(model: ServedModel, data: TokenizeRequest) -> list[int]:
         prompt = await chat_prompt(
             model.text,
             data.messages,
+            tools=checked_tools(data.tools),
             template_kwargs=data.chat_template_kwargs,
             add_generation_prompt=data.add_generation_prompt,
             continue_final_message=data.continue_final_message,
