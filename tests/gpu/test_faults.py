@@ -131,22 +131,51 @@ def test_a_lost_device_ends_the_engine_and_frees_the_gpu(
 
 
 def test_a_second_engine_on_a_full_gpu_names_the_numbers(model_dir: Path) -> None:
-    first = start(model_dir, num_kv_pages=None, gpu_memory_utilization=0.8)
+    first = start(model_dir, num_kv_pages=None, gpu_memory_utilization=1.0)
     try:
         words = (
             r"GPU 0 \(.*\): of [0-9.]+ GiB, [0-9.]+ GiB were in use before this engine started and "
-            r"[0-9.]+ GiB are its own; --gpu-memory-utilization 0\.8 allows [0-9.]+ GiB in all.*"
-            r"nvidia-smi"
+            r"[0-9.]+ GiB are its own; --gpu-memory-utilization 0\.8 allows it [0-9.]+ GiB, and "
+            r"[0-9.]+ GiB are free.*nvidia-smi"
         )
         with pytest.raises(ConfigError, match=words) as caught:
             start(model_dir, num_kv_pages=None, gpu_memory_utilization=0.8)
         assert "\n" not in str(caught.value)
-        with pytest.raises(ConfigError, match=r"KV pages need [0-9.]+ GiB.*--num-kv-pages"):
-            start(model_dir, num_kv_pages=100_000_000)
-        second = start(model_dir, num_kv_pages=64, max_model_len=256)
-        second.close()
     finally:
         first.close()
+
+
+def test_engines_share_a_gpu(model_dir: Path, cuda: CudaBackend) -> None:
+    """Case O03c: a share is of all memory, whoever holds the rest; what is free bounds it."""
+    free, total = cuda.device.memory()
+    first = start(model_dir, num_kv_pages=None, gpu_memory_utilization=0.3)
+    second = start(model_dir, num_kv_pages=None, gpu_memory_utilization=0.3)
+    try:
+        assert abs(first.info.num_pages - second.info.num_pages) < 0.05 * first.info.num_pages
+        with pytest.raises(ConfigError, match=r"KV pages need [0-9.]+ GiB.*--num-kv-pages"):
+            start(model_dir, num_kv_pages=100_000_000)
+        third = start(model_dir, num_kv_pages=None, gpu_memory_utilization=0.98)
+        third.close()
+        share = third.info.num_pages / first.info.num_pages
+        assert 0.8 * (free - 0.6 * total) < share * 0.3 * total < free - 0.6 * total
+    finally:
+        first.close()
+        second.close()
+
+
+def test_nearly_all_of_a_gpu_leaves_room_for_recordings(model_dir: Path) -> None:
+    """Case O03f."""
+    engine = start(model_dir, num_kv_pages=None, gpu_memory_utilization=0.98)
+
+    async def main() -> None:
+        client = EngineClient(engine)
+        for *_, last in await asyncio.gather(*(answer(client, first) for first in range(1, 9))):
+            assert isinstance(last, Finished), last
+
+    try:
+        asyncio.run(asyncio.wait_for(main(), EXIT_S))
+    finally:
+        engine.close()
 
 
 def test_weights_larger_than_the_gpu_are_refused_before_they_are_made(tmp_path: Path) -> None:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
 
+from pegainfer_core.backend.cuda.arrays import memory
 from pegainfer_core.contract import SamplingParams
 from plugins.pegainfer_qwen3.tests.stepper import Stepper
 from tests.hf import cases, gate, golden
@@ -119,6 +121,13 @@ def test_weights_are_those_of_the_file(folder: Path, cuda: CudaBackend) -> None:
         assert made.weights_digest() == reference.weights_digest()
 
 
+def test_weights_take_two_bytes_a_value(folder: Path, cuda: CudaBackend) -> None:
+    """Case C08, where it matters: on the device."""
+    for case, num_bytes in (("bf16", 2), ("gqa5", 4)):
+        for tensor in stepper(case, folder, cuda).weight_tensors():
+            assert memory(tensor).num_bytes == num_bytes * math.prod(tensor.shape)
+
+
 def test_steps_take_no_memory(folder: Path, cuda: CudaBackend) -> None:
     made = stepper("bf16", folder, cuda)
     prompts = [cases.prompt("bf16", 5 + 7 * i, 0).tolist() for i in range(11)]
@@ -131,13 +140,13 @@ def test_steps_take_no_memory(folder: Path, cuda: CudaBackend) -> None:
 
 def test_pages_are_sized_from_free_memory(folder: Path, cuda: CudaBackend) -> None:
     layout = stepper("bf16", folder, cuda).kv.layout
-    free, total = cuda.device.memory()
-    pages = cuda.fitting_pages(layout, 0.5)
-    used = total - free + (pages + 1) * layout.page_bytes
-    assert used <= total * 0.5 < used + 2 * layout.page_bytes
+    memory = cuda._memory()
+    pages = cuda.fitting_pages(layout, 0.3)
+    own = memory.own_bytes + (pages + 1) * layout.page_bytes
+    assert own <= memory.total_bytes * 0.3 < own + 2 * layout.page_bytes
     from pegainfer_core.weights import ConfigError
 
-    with pytest.raises(ConfigError, match=r"--gpu-memory-utilization 1e-06 allows 0\.0"):
+    with pytest.raises(ConfigError, match=r"--gpu-memory-utilization 1e-06 allows it 0\.0"):
         cuda.fitting_pages(layout, 1e-6)
 
 

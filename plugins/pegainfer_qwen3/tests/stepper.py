@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import hashlib
+import itertools
 from typing import TYPE_CHECKING
 
 from pegainfer_qwen3.config import plan_qwen3
 from pegainfer_qwen3.engine import load_model
 from pegainfer_qwen3.runner import Qwen3Runner
 
+from pegainfer_core.backend import Tensor
 from tests.stepper import GREEDY, DecoderStepper
 
 if TYPE_CHECKING:
@@ -28,17 +30,26 @@ class Stepper(DecoderStepper):
         self.model, self.weights, self.kv, sampler = loaded
         self.runner = Qwen3Runner(self.model, self.backend, self.kv, sampler, self.plan)
 
+    def weight_tensors(self) -> list[Tensor]:
+        """Every parameter, once."""
+        weights = self.weights
+        tensors = {id(weights.embedding): weights.embedding, id(weights.head): weights.head}
+        parts = [
+            weights,
+            *(part for layer in weights.layers for part in (layer.attention, layer.mlp)),
+        ]
+        for part in parts:
+            for name in part.__dataclass_fields__:
+                value = getattr(part, name)
+                if isinstance(value, Tensor):
+                    tensors[id(value)] = value
+        return list(tensors.values())
+
     def weights_digest(self) -> str:
         """SHA-256 of every parameter."""
         digest = hashlib.sha256()
-        weights = self.weights
-        tensors = [weights.embedding, weights.norm, weights.head]
-        for layer in weights.layers:
-            for part in (layer.attention, layer.mlp):
-                tensors += [getattr(part, name) for name in part.__dataclass_fields__]
-        for tensor in tensors:
-            if not isinstance(tensor, float):
-                digest.update(self.backend.to_host(tensor, tensor.shape[0]).tobytes())
+        for tensor in self.weight_tensors():
+            digest.update(self.backend.to_host(tensor, tensor.shape[0]).tobytes())
         return digest.hexdigest()
 
 

@@ -1,0 +1,62 @@
+"""K10: rows that fill up a recorded step are without effect, whatever lies in their page.
+
+Seen elsewhere: padding rows write to a real page (index -1 or 0), or read poison that a recording
+left behind.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from pegainfer_core.backend.cuda.arrays import address
+from pegainfer_core.kv import PADDING_PAGE
+from plugins.pegainfer_qwen3.tests.stepper import Stepper
+from tests.hf import cases
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from pegainfer_core.backend.cuda import CudaBackend
+
+pytestmark = pytest.mark.gpu
+
+PROMPT_TOKENS = 20
+NUM_TOKENS = 24
+MOST = 9
+#: Every size between the recorded ones, then smaller and larger ones in turn.
+SIZES = (*range(1, MOST + 1), 8, 3, 8, 1, 9, 5)
+
+
+@pytest.fixture(scope="module")
+def eager() -> CudaBackend:
+    from pegainfer_core.backend.cuda import CudaBackend
+
+    return CudaBackend(record=False)
+
+
+@pytest.mark.parametrize("case", ["gqa5", "bf16"])
+def test_padding_is_without_effect(
+    case: str, cuda: CudaBackend, eager: CudaBackend, tmp_path: Path
+) -> None:
+    folder = cases.build(case, tmp_path / case)
+    # The largest batch uses every page, the first and the last included.
+    num_pages = MOST * -(-(PROMPT_TOKENS + NUM_TOKENS) // 16)
+    recorded, plain = (
+        Stepper(folder, backend=backend, num_kv_pages=num_pages, max_num_seqs=16)
+        for backend in (cuda, eager)
+    )
+    prompts = [cases.prompt(case, PROMPT_TOKENS, i).tolist() for i in range(MOST)]
+    expected = {size: plain.generate(prompts[:size], NUM_TOKENS) for size in set(SIZES)}
+    assert PADDING_PAGE not in recorded._free
+    for size in SIZES:
+        spoil_the_padding_page(recorded, cuda)
+        assert recorded.generate(prompts[:size], NUM_TOKENS) == expected[size]
+
+
+def spoil_the_padding_page(stepper: Stepper, cuda: CudaBackend) -> None:
+    """All bits set is not a number in either type."""
+    kv = stepper.kv
+    cuda.device.fill(address(kv.pages), 0xFF, kv.layout.page_bytes)
+    cuda.device.synchronize()
