@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from pegainfer_core.weights.errors import ConfigError
 
 _GIB = 2**30
+KEPT_FREE_BYTES: Final = 512 << 20
+"""Left for recordings and libraries where others hold the rest."""
 
 
 class GpuMemory(NamedTuple):
@@ -24,12 +26,16 @@ class GpuMemory(NamedTuple):
     total_bytes: int
     foreign_bytes: int
 
+    @property
+    def own_bytes(self) -> int:
+        """In use by this engine, as far as others use what they did when it started."""
+        return max(self.total_bytes - self.free_bytes - self.foreign_bytes, 0)
+
     def users(self) -> str:
         """Who has how much of it."""
-        own = self.total_bytes - self.free_bytes - self.foreign_bytes
         return (
             f"of {_gib(self.total_bytes)}, {_gib(self.foreign_bytes)} were in use before this "
-            f"engine started and {_gib(max(own, 0))} are its own"
+            f"engine started and {_gib(self.own_bytes)} are its own"
         )
 
 
@@ -49,7 +55,10 @@ def require_room_for_weights(memory: GpuMemory, num_bytes: int) -> None:
 
 
 def pages_within(memory: GpuMemory, page_bytes: int, utilization: float) -> int:
-    """KV pages that fit into the share of the memory that may be used, beside what is in use.
+    """KV pages that fit into the share of the memory that this engine may use.
+
+    The share is of all the memory, whoever else holds some of it; where that leaves less, all but
+    `KEPT_FREE_BYTES` of what is free is taken.
 
     Args:
         memory: After weights and step buffers were taken.
@@ -60,14 +69,16 @@ def pages_within(memory: GpuMemory, page_bytes: int, utilization: float) -> int:
         ConfigError: Not even one fits.
     """
     allowed = int(memory.total_bytes * utilization)
-    budget = min(allowed - (memory.total_bytes - memory.free_bytes), memory.free_bytes)
+    budget = min(allowed - memory.own_bytes, memory.free_bytes - KEPT_FREE_BYTES)
     num_pages = budget // page_bytes - 1
     if num_pages < 1:
         raise ConfigError(
-            f"{memory.gpu}: {memory.users()}; --gpu-memory-utilization {utilization} allows "
-            f"{_gib(allowed)} in all: nothing is left for KV pages of {page_bytes / 2**20:.2f} "
-            "MiB; raise it, end what else uses this GPU (nvidia-smi lists it), choose another with "
-            "--device, or lower --max-prefill-tokens and --max-num-seqs"
+            f"{memory.gpu}: {memory.users()}; --gpu-memory-utilization {utilization} allows it "
+            f"{_gib(allowed)}, and {_gib(memory.free_bytes)} are free, of which "
+            f"{_gib(KEPT_FREE_BYTES)} stay so: nothing is left for KV pages of "
+            f"{page_bytes / 2**20:.2f} MiB; raise it, end what else uses this GPU (nvidia-smi "
+            "lists it), choose another with --device, or lower --max-prefill-tokens and "
+            "--max-num-seqs"
         )
     return num_pages
 
