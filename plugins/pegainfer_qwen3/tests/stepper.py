@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import itertools
 from typing import TYPE_CHECKING
 
 from pegainfer_qwen3.config import plan_qwen3
