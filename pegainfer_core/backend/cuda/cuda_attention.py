@@ -63,12 +63,14 @@ class CudaAttention:
         layer: int,
     ) -> None:
         """Head norms, RoPE and KV write of a layer, now or on the way of its attention."""
-        if self._defers_heads(batch):
+        # What is fused knows norms of the activations' type alone.
+        same_type = head_norm.dtype is qkv.dtype
+        if same_type and self._defers_heads(batch):
             batch.deferred = DeferredHeads(layer, head_norm, rope)
             return
         num_heads = shape.num_heads + shape.num_kv_heads
         half, page_tokens = rope.cos.width, kv.layout.page_tokens
-        if 2 * half == shape.head_dim:
+        if same_type and 2 * half == shape.head_dim:
             spec = catalog.prepare_row(element(qkv.dtype), half, page_tokens)
             self._library.get(spec).launch(
                 self._device.stream, (batch.num_tokens, -(-num_heads // catalog.PREPARED_HEADS)),
@@ -78,8 +80,9 @@ class CudaAttention:
             )  # fmt: skip
             return
         spec = catalog.prepare_heads(
-            element(qkv.dtype), shape.head_dim, half, page_tokens, norm=True, rope=True, write=True
-        )
+            element(qkv.dtype), shape.head_dim, half, page_tokens, norm=True, rope=True, write=True,
+            weight=element(head_norm.dtype),
+        )  # fmt: skip
         self._library.get(spec).launch(
             self._device.stream, (batch.num_tokens, num_heads),
             address(qkv), address(head_norm), address(rope.cos), address(rope.sin),

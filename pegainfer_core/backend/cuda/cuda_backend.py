@@ -16,6 +16,7 @@ from pegainfer_core.backend.cuda.arrays import address, dense, element, empty_te
 from pegainfer_core.backend.cuda.cuda_batch import AttentionLimits, CudaBatch, MetadataUpload
 from pegainfer_core.backend.cuda.cuda_ops import CudaOps
 from pegainfer_core.backend.cuda.cuda_page_mover import CudaPageMover
+from pegainfer_core.backend.cuda.cuda_recurrent_ops import CudaRecurrentOps, delta_sizes
 from pegainfer_core.backend.cuda.device import Device, PinnedMemory, host_address
 from pegainfer_core.backend.cuda.errors import CudaError
 from pegainfer_core.backend.cuda.faults import gpu_label, is_out_of_memory, raise_if_lost
@@ -24,6 +25,7 @@ from pegainfer_core.backend.cuda.memory_budget import (
     GpuMemory,
     pages_within,
     require_room_for_pages,
+    require_room_for_states,
     require_room_for_weights,
 )
 from pegainfer_core.backend.cuda.parameters import ParameterReader
@@ -34,6 +36,7 @@ from pegainfer_core.backend.cuda.tuned_products import TunedProducts, decoder_pr
 from pegainfer_core.backend.cuda.work_items import PrefillLimits
 from pegainfer_core.backend.dtype import DType
 from pegainfer_core.backend.kv_pool import KvPool
+from pegainfer_core.backend.state_pool import StatePool
 from pegainfer_core.kernels import DecoderSizes, catalog, decoder_specs
 
 if TYPE_CHECKING:
@@ -46,6 +49,8 @@ if TYPE_CHECKING:
     from pegainfer_core.backend.decoder import AttentionShape
     from pegainfer_core.backend.kv_layout import KvLayout
     from pegainfer_core.backend.metadata import StepMetadata
+    from pegainfer_core.backend.recurrent import DeltaShape
+    from pegainfer_core.backend.state_layout import StateLayout
     from pegainfer_core.backend.tensor import Tensor
     from pegainfer_core.kernels import KernelCache
     from pegainfer_core.sampling import ChoiceDevice
@@ -93,6 +98,7 @@ class CudaBackend(Backend):
         self._staging = PinnedMemory(_STAGING_BYTES)
         self._reader: ParameterReader | None = None
         self._next_ids = 0
+        self._recurrent = False
 
     def compute_dtype(self, stored: FloatType) -> DType:
         """As stored, but float16 computes in float32, as on NumPy."""
@@ -153,7 +159,10 @@ class CudaBackend(Backend):
         """One copy; steps of a kind that is recorded are filled up to one of its sizes."""
         upload = self._uploads.get(metadata)
         if upload is None:
-            upload = MetadataUpload(self.device, metadata, self._attention_limits(), self._next_ids)
+            upload = MetadataUpload(
+                self.device, metadata, self._attention_limits(), self._next_ids,
+                recurrent=self._recurrent,
+            )  # fmt: skip
             self._uploads[metadata] = upload
         return upload.submit(metadata, step_shape(metadata) if self._record else None)
 
@@ -224,6 +233,36 @@ class CudaBackend(Backend):
     def clear_pages(self, kv: KvPool) -> None:
         """Fill every page with zeros."""
         self.device.fill(address(kv.pages), 0, kv.num_pages * kv.layout.page_bytes)
+
+    def recurrent_ops(self) -> CudaRecurrentOps:
+        """Beside the ops of now."""
+        return CudaRecurrentOps(self.ops, self.device, self.library)
+
+    def prepare_recurrent(self, shape: DeltaShape, hidden: int, layout: StateLayout) -> None:
+        """Build and load the kernels of recurrent layers; steps carry their work from now on."""
+        self._recurrent = True
+        self.library.prepare(catalog.recurrent_specs(delta_sizes(shape, layout.dtype)))
+
+    def state_pool(self, layout: StateLayout, num_slots: int) -> StatePool:
+        """Uninitialised slots; padding rows have none and touch none.
+
+        Raises:
+            ConfigError: They do not fit; the message names the numbers.
+        """
+        require_room_for_states(self._memory(), num_slots, layout.slot_bytes)
+        return StatePool(
+            layout,
+            self.empty((num_slots, *layout.memory_shape), DType.FLOAT32),
+            self.empty((num_slots, *layout.conv_shape), layout.dtype),
+        )
+
+    def copy_states(self, states: StatePool, sources: list[int], targets: list[int]) -> None:
+        """Copy whole slots, in stream order."""
+        for part in (states.memory, states.conv):
+            size = math.prod(part.shape[1:]) * part.dtype.itemsize
+            base = address(part)
+            for source, target in zip(sources, targets, strict=True):
+                self.device.copy(base + target * size, base + source * size, size)
 
     def raise_if_lost(self) -> None:
         """Ask the context."""

@@ -8,6 +8,13 @@ import numpy as np
 
 from pegainfer_core.backend.batch import Batch
 from pegainfer_core.backend.cuda.device import Event, PinnedMemory, host_address
+from pegainfer_core.backend.cuda.recurrent_items import (
+    RecurrentItems,
+    RecurrentWork,
+    max_pieces,
+    recorded_pieces,
+    recurrent_items,
+)
 from pegainfer_core.backend.cuda.step_shape import MAX_PROMPT_ROWS
 from pegainfer_core.backend.cuda.work_items import (
     PrefillLimits,
@@ -15,7 +22,13 @@ from pegainfer_core.backend.cuda.work_items import (
     max_prefill_items,
     prefill_items,
 )
-from pegainfer_core.kernels.catalog import CHOICE_WORDS, DECODE_ITEM_INTS, PREFILL_ITEM_INTS
+from pegainfer_core.kernels.catalog import (
+    CHOICE_WORDS,
+    DECODE_ITEM_INTS,
+    PIECE_INTS,
+    PREFILL_ITEM_INTS,
+    ROW_SAVES,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -66,6 +79,7 @@ class CudaBatch(Batch):
             `num_prefill_items` too.
         shape: Of the recorded steps that this one is filled up to, None if it is run as it is.
         next_ids: Where the token that was chosen last for each slot lies, 0 where nobody knows.
+        recurrent: Work of recurrent layers, None if the backend was not told of any.
         deferred: Set between the two ops of a layer's attention, if heads were left as they are.
     """
 
@@ -83,6 +97,7 @@ class CudaBatch(Batch):
         self.upload = upload
         self.shape = shape
         self.next_ids = upload.next_ids
+        self.recurrent: RecurrentWork | None = None
         self.deferred: DeferredHeads | None = None
         self.max_items = self.num_rows + upload.limits.target_items if self.num_rows else 0
         self.num_tiles = num_tiles
@@ -106,6 +121,13 @@ class CudaBatch(Batch):
 class MetadataUpload:
     """Device copy of one `StepMetadata`, at addresses that never change.
 
+    Args:
+        device: Where it goes.
+        metadata: Its sizes count.
+        limits: How attention work is cut.
+        next_ids: Device address of the token chosen last for each slot.
+        recurrent: Whether steps have work for recurrent layers.
+
     Attributes:
         limits: How attention work is cut.
         addresses: Device address of each section.
@@ -114,12 +136,19 @@ class MetadataUpload:
     """
 
     def __init__(
-        self, device: Device, metadata: StepMetadata, limits: AttentionLimits, next_ids: int
+        self,
+        device: Device,
+        metadata: StepMetadata,
+        limits: AttentionLimits,
+        next_ids: int,
+        *,
+        recurrent: bool = False,
     ) -> None:
         self.limits = limits
         self.next_ids = next_ids
         self.recordings: dict[tuple[StepShape, Callable[[Batch], None]], Recording | None] = {}
         self._device = device
+        self._recurrent = recurrent
         max_rows, max_tokens = len(metadata.context_lens), len(metadata.token_ids)
         sizes = {
             # In this order items are aligned to sixteen bytes.
@@ -127,6 +156,7 @@ class MetadataUpload:
             "items": DECODE_ITEM_INTS * (max_rows + limits.target_items),
             "tiles": PREFILL_ITEM_INTS * max_prefill_items(max_rows, max_tokens, limits.prefill),
             "row_items": max_rows + 1,
+            **(_recurrent_sizes(metadata) if recurrent else {}),
         }
         self._front = sum(sizes.values())
         size = self._front + metadata.packed.size
@@ -151,6 +181,9 @@ class MetadataUpload:
         """
         self._turn = (self._turn + 1) % _NUM_BUFFERS
         event, pinned = self._events[self._turn], self._buffers[self._turn]
+        items = recurrent_items(metadata) if self._recurrent else None
+        if items and shape and len(items.pieces) > recorded_pieces(shape.num_tokens):
+            shape = None
         event.wait()
         host = pinned.array.view(np.int32)
         used = self._front + metadata.num_packed
@@ -159,6 +192,7 @@ class MetadataUpload:
         if shape is not None:
             self._pad(host, metadata, shape)
         self._put_items(host, metadata, shape.num_decode if shape else num_decode)
+        work = self._put_recurrent(host, items, shape) if items else None
         num_tiles = self._put_tiles(host, metadata)
         if shape is not None and num_tiles:
             # Programs beyond the pieces that there are end at once.
@@ -166,7 +200,9 @@ class MetadataUpload:
             num_tiles = max_prefill_items(MAX_PROMPT_ROWS, shape.num_tokens, limits)
         self._device.upload(self._memory.address, pinned.address, 4 * used)
         event.record(self._device)
-        return CudaBatch(metadata, self, num_tiles, shape)
+        batch = CudaBatch(metadata, self, num_tiles, shape)
+        batch.recurrent = work
+        return batch
 
     def _pad(self, host: IntArray, metadata: StepMetadata, shape: StepShape) -> None:
         """Fill up with tokens that write to the padding page, and choices that are nobody's."""
@@ -179,6 +215,36 @@ class MetadataUpload:
         host[offset + first : offset + shape.num_samples] = last
         offset = self._offsets["choice_words"]
         host[offset + first * CHOICE_WORDS : offset + shape.num_samples * CHOICE_WORDS] = 0
+
+    def _put_recurrent(
+        self, host: IntArray, items: RecurrentItems, shape: StepShape | None
+    ) -> RecurrentWork:
+        """Pieces and slots, filled up with rows that have no slot and rows without pieces."""
+        num_pieces, num_decode = len(items.pieces), len(items.row_saves)
+        grid, rows, decoding = num_pieces, len(items.row_pieces) - 1, num_decode
+        if shape is not None:
+            decoding = shape.num_decode
+            grid = 0 if decoding else recorded_pieces(shape.num_tokens)
+            rows = 0 if decoding else MAX_PROMPT_ROWS
+        host[2] = num_pieces
+        at = self._offsets
+        host[at["row_slots"] + num_decode : at["row_slots"] + decoding] = -1
+        saves = host[at["row_saves"] :][: ROW_SAVES * decoding]
+        saves[: items.row_saves.size] = items.row_saves.reshape(-1)
+        saves[items.row_saves.size :] = -1
+        host[at["pieces"] :][: items.pieces.size] = items.pieces.reshape(-1)
+        row_pieces = host[at["row_pieces"] :][: rows + 1]
+        row_pieces[: len(items.row_pieces)] = items.row_pieces
+        row_pieces[len(items.row_pieces) :] = num_pieces
+        return RecurrentWork(
+            num_pieces=grid,
+            num_rows=rows,
+            piece_count=self.addresses["num_items"] + 8,
+            pieces=self.addresses["pieces"],
+            row_pieces=self.addresses["row_pieces"],
+            row_slots=self.addresses["row_slots"],
+            row_saves=self.addresses["row_saves"],
+        )
 
     def _put_items(self, host: IntArray, metadata: StepMetadata, num_rows: int) -> None:
         num_decode = metadata.num_decode
@@ -213,6 +279,16 @@ class MetadataUpload:
         offset = self._offsets["tiles"]
         host[offset : offset + tiles.size] = tiles.reshape(-1)
         return len(tiles)
+
+
+def _recurrent_sizes(metadata: StepMetadata) -> dict[str, int]:
+    max_rows, max_tokens = len(metadata.context_lens), len(metadata.token_ids)
+    pieces = max_pieces(max_tokens, max_rows, len(metadata.save_ends))
+    return {
+        "pieces": PIECE_INTS * pieces,
+        "row_pieces": max(max_rows, MAX_PROMPT_ROWS) + 1,
+        "row_saves": ROW_SAVES * max_rows,
+    }
 
 
 _SECTIONS: Final = (

@@ -74,7 +74,8 @@ class CudaOps(Ops):
         count, cuda = batch.num_tokens, cast(CudaBatch, batch)
         # Laid out even if the first step is small.
         normed = workspace.buffer("normed", hidden.width, hidden.dtype)
-        if self.products.takes_few_rows(count, hidden, qkv):
+        norms = weights.input_norm.dtype is hidden.dtype
+        if norms and self.products.takes_few_rows(count, hidden, qkv):
             norm = RmsNorm(weights.input_norm, shape.norm_eps)
             self.products.normed(count, hidden, norm, weights.qkv, qkv)
         else:
@@ -101,7 +102,8 @@ class CudaOps(Ops):
         # Laid out even if the first step is small.
         normed = workspace.buffer("normed", hidden.width, hidden.dtype)
         gate_up = workspace.buffer("gate_up", weights.gate_up.shape[0], hidden.dtype)
-        if self.products.takes_few_rows(count, hidden, activated):
+        norms = weights.norm.dtype is hidden.dtype
+        if norms and self.products.takes_few_rows(count, hidden, activated):
             norm = RmsNorm(weights.norm, weights.norm_eps)
             self.products.normed(count, hidden, norm, weights.gate_up, activated, gated=True)
             return
@@ -130,7 +132,9 @@ class CudaOps(Ops):
         # costs 4 us a layer; ahead of the library's it saves 1.
         overlaps = self._overlaps and count > self.products.max_gemv_rows
         self._launch(
-            catalog.rms_norm(element(x.dtype), x.width, overlaps=overlaps),
+            catalog.rms_norm(
+                element(x.dtype), x.width, overlaps=overlaps, weight=element(weight.dtype)
+            ),
             (count, 1),
             address(x),
             address(weight),
@@ -147,8 +151,9 @@ class CudaOps(Ops):
         """See `Ops.head_norm`."""
         num_heads, head_dim = weight.shape
         spec = catalog.prepare_heads(
-            element(x.dtype), head_dim, head_dim // 2, 1, norm=True, rope=False, write=False
-        )
+            element(x.dtype), head_dim, head_dim // 2, 1, norm=True, rope=False, write=False,
+            weight=element(weight.dtype),
+        )  # fmt: skip
         self._launch(
             spec, (count, num_heads), address(x), address(weight), 0, 0, 0, 0, 0,
             x.width, 0, num_heads, 0, 0, eps,

@@ -98,5 +98,20 @@ def require_room_for_pages(memory: GpuMemory, num_pages: int, page_bytes: int) -
         )
 
 
+def require_room_for_states(memory: GpuMemory, num_slots: int, slot_bytes: int) -> None:
+    """Refuse recurrent states that do not fit.
+
+    Raises:
+        ConfigError: They do not.
+    """
+    num_bytes = num_slots * slot_bytes
+    if num_bytes > memory.free_bytes:
+        raise ConfigError(
+            f"{memory.gpu}: {num_slots} recurrent states need {_gib(num_bytes)}, but only "
+            f"{_gib(memory.free_bytes)} are free ({memory.users()}); lower --max-num-seqs or "
+            "--state-cache-gib"
+        )
+
+
 def _gib(num_bytes: int) -> str:
     return f"{num_bytes / _GIB:.1f} GiB"

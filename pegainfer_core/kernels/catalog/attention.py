@@ -44,14 +44,17 @@ def prepare_heads(
     norm: bool,
     rope: bool,
     write: bool,
+    weight: ElementType | None = None,
 ) -> KernelSpec:
-    """Norm, RoPE and KV write, or some of them."""
+    """Norm, RoPE and KV write, or some; the norm's weights may be of another type."""
     pointer = f"*{element}:16"
     return KernelSpec(
         module="heads",
         function="prepare_heads",
         arguments=(
-            *(pointer,) * 4,
+            pointer,
+            f"*{weight or element}:16",
+            *(pointer,) * 2,
             *("*i32",) * 2,
             pointer,
             *("i32",) * 4,

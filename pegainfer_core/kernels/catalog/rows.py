@@ -25,14 +25,16 @@ def take_rows(element: ElementType, width: int) -> KernelSpec:
     )
 
 
-def rms_norm(element: ElementType, width: int, *, overlaps: bool) -> KernelSpec:
-    """RMSNorm of whole rows."""
-    pointer = f"*{element}:16"
+def rms_norm(
+    element: ElementType, width: int, *, overlaps: bool, weight: ElementType | None = None
+) -> KernelSpec:
+    """RMSNorm of whole rows; weights are of another type where `weight` says so."""
+    pointer, scale = f"*{element}:16", f"*{weight or element}:16"
     block = max(power_of_two(width), 16)
     return KernelSpec(
         module="rows",
         function="rms_norm",
-        arguments=(pointer, pointer, pointer, count_type(width), "fp32"),
+        arguments=(pointer, scale, pointer, count_type(width), "fp32"),
         constants=(("BLOCK", block), ("OVERLAP", int(overlaps))),
         num_warps=min(max(block // 512, 1), 16),
         overlaps=overlaps,

@@ -35,9 +35,9 @@ def prepare_heads(
 ):
     """Work on heads [first_head, first_head + num_a + num_b) of each row of `x`, in place.
 
-    `norm` holds a row of weights for each of them. With WRITE, head num_a + i is key head i of
-    `num_b`, its value head lies `num_b` heads behind it, and both go to the row's slot in `pages`
-    (of one layer) instead of back to `x`.
+    `norm` holds a row of weights for each of them, in whose type normed values are rounded. With
+    WRITE, head num_a + i is key head i of `num_b`, its value head lies `num_b` heads behind it, and
+    both go to the row's slot in `pages` (of one layer) instead of back to `x`.
     HALF is half the rotary width. One warp a program, so that its loads precede its stores;
     grid (rows, num_a + num_b).
     """
@@ -55,8 +55,9 @@ def prepare_heads(
         weight = norm + head * HEAD_DIM
         own = tl.load(weight + lane, mask=inside, other=0.0).to(tl.float32)
         its = tl.load(weight + partner, mask=inside, other=0.0).to(tl.float32)
-        values = tl.div_rn(values, root).to(out_type).to(tl.float32) * own
-        others = tl.div_rn(others, root).to(out_type).to(tl.float32) * its
+        norm_type = norm.dtype.element_ty
+        values = tl.div_rn(values, root).to(norm_type).to(tl.float32) * own
+        others = tl.div_rn(others, root).to(norm_type).to(tl.float32) * its
         values = values.to(out_type).to(tl.float32)
         others = others.to(out_type).to(tl.float32)
     if ROPE:

@@ -23,7 +23,7 @@ def take_rows(source, indices, out, width, BLOCK: tl.constexpr):
 
 @triton.jit
 def rms_norm(x, weight, out, width, eps, BLOCK: tl.constexpr, OVERLAP: tl.constexpr):
-    """Normalise rows; BLOCK >= width; grid (rows,)."""
+    """Normalise rows, rounding to the type of `weight` before it; BLOCK >= width; grid (rows,)."""
     row = tl.program_id(0).to(tl.int64)
     columns = tl.arange(0, BLOCK)
     mask = columns < width
@@ -33,11 +33,11 @@ def rms_norm(x, weight, out, width, eps, BLOCK: tl.constexpr, OVERLAP: tl.conste
         gdc_wait()
     values = tl.load(x + row * width + columns, mask=mask, other=0.0).to(tl.float32)
     root = tl.sqrt_rn(tl.sum(values * values, axis=0) / width + eps)
-    if out.dtype.element_ty == tl.bfloat16:
+    if weight.dtype.element_ty == tl.bfloat16:
         # A product per value is cheaper than a division, and its last bits are rounded away.
         normed = (values * tl.div_rn(1.0, root)).to(tl.bfloat16).to(tl.float32)
     else:
-        normed = tl.div_rn(values, root).to(out.dtype.element_ty).to(tl.float32)
+        normed = tl.div_rn(values, root)
     tl.store(out + row * width + columns, (normed * scale).to(out.dtype.element_ty), mask=mask)
 
 
