@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 def match_late(prefilling: Ordered[Sequence], budget_tokens: int, kv: KvManager) -> None:
     """Match those sequences anew whose first chunk is due, each once in its life.
 
-    Not for sequences whose pages KV offload restores: those hold what no match would find.
+    Not for sequences that KV offload has in hand: it counts on the pages they began with.
 
     Args:
         prefilling: Sequences in order of rank, as `plan_chunks` takes them.
@@ -30,7 +30,11 @@ def match_late(prefilling: Ordered[Sequence], budget_tokens: int, kv: KvManager)
     Raises:
         RuntimeError: A sequence did not get back what it gave up; a bug in the accounts.
     """
-    unseen = {seq for seq in prefilling if not seq.scheduled and seq.prompt_logprobs is None}
+    unseen = {
+        seq
+        for seq in prefilling
+        if not seq.scheduled and seq.prompt_logprobs is None and seq.hold is None
+    }
     while unseen:
         shares = share_prefill_budget(prefilling, budget_tokens)
         due = [seq for seq, share in zip(prefilling, shares, strict=True) if share]

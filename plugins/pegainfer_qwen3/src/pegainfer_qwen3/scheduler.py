@@ -21,6 +21,7 @@ from pegainfer_core.engine import (
     decode_rows,
     deliver,
     make_prefill_budget,
+    match_late,
     plan_chunks,
     take_metrics,
 )
@@ -128,6 +129,7 @@ class Qwen3Scheduler:
             started = self._admission.start_all(self._waiting, self._running, self._slots)
             prefilling += self._offload.begin(started)
             prefilling.sort(key=lambda sequence: sequence.rank)
+        match_late(prefilling, self._budget.tokens(prefilling, rows), self._kv)
         chunks = plan_chunks(prefilling, self._budget.tokens(prefilling, rows), self._kv)
         return StepPlan(rows + chunks, num_decode=len(rows))
 
