@@ -173,7 +173,7 @@ class HttpServer:
         choice = body["choices"][0]
         if path == CHAT:
             assert choices[0]["delta"]["role"] == choice["message"]["role"] == "assistant"
-            text, deltas = choice["message"]["content"], [_content(part) for part in choices]
+            text, deltas = _check_message(choice["message"], [part["delta"] for part in choices])
         else:
             text, deltas = choice["text"], [part["text"] for part in choices]
         assert "".join(deltas) == text
@@ -206,6 +206,15 @@ def counts_of(usage: JsonObject) -> JsonObject:
     return {name: value for name, value in usage.items() if name != "prompt_tokens_details"}
 
 
-def _content(choice: JsonObject) -> str:
-    text: str = choice["delta"].get("content", "")
-    return text
+def _check_message(message: JsonObject, deltas: list[JsonObject]) -> tuple[str, list[str]]:
+    """The content of a message and its pieces; what else it holds must be the same streamed."""
+    for name in ("reasoning_content", "reasoning"):
+        assert "".join(delta.get(name, "") for delta in deltas) == (message[name] or "")
+    calls: dict[int, list[str]] = {}
+    for piece in (piece for delta in deltas for piece in delta.get("tool_calls", [])):
+        function = piece["function"]
+        entry = calls.setdefault(piece["index"], [function.get("name", ""), ""])
+        entry[1] += function["arguments"]
+    whole = [call["function"] for call in message["tool_calls"] or []]
+    assert list(calls.values()) == [[call["name"], call["arguments"]] for call in whole]
+    return message["content"] or "", [delta.get("content", "") for delta in deltas]

@@ -1,4 +1,4 @@
-"""A12, the part without a reasoning parser: thinking is a fact about the rendered prompt.
+"""A12: whether an answer begins as reasoning is a fact about the rendered prompt.
 
 With thinking off, the prompt ends outside a think block and the answer is content.
 """
@@ -67,10 +67,14 @@ def test_the_prompt_tells(
     expected = DEFAULTS[kind] if thinks is None else thinks
     assert prompt == "hi\n" + (OPEN if expected else CLOSED)
     assert prompt_ends_in_reasoning(prompt) is expected
-    assert answer.text == "4"
+    message = answer.choice["message"]
+    found = message["content"], message["reasoning_content"]
+    assert found == ((None, "4") if expected else ("4", None))
+    assert message["reasoning"] == message["reasoning_content"]
     assert answer.ending == ("stop", None)
-    if not expected:
-        assert answer.choice["message"]["reasoning_content"] is None
+    # The end token is an answer's, but none of its reasoning.
+    details = answer.body["usage"]["completion_tokens_details"]
+    assert details == {"reasoning_tokens": 1 if expected else 0}
 
 
 def test_a_user_who_writes_the_tag_changes_nothing(server: HttpServer, kind: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from typing import Protocol
 
@@ -38,4 +39,4 @@ def cut_texts(draw: st.DrawFn, texts: st.SearchStrategy[str]) -> list[str]:
     text = draw(texts)
     places = sorted(draw(st.sets(st.integers(0, len(text)), max_size=12)))
     edges = [0, *places, len(text)]
-    return [text[start:end] for start, end in zip(edges, edges[1:], strict=False)]
+    return [text[start:end] for start, end in itertools.pairwise(edges)]

@@ -40,6 +40,7 @@ class AnswerOutput:
         self.too_many_calls = False
         self.num_reasoning_tokens = 0 if parsing and parsing.reasoning else None
         self._parser: AnswerParser | None = parsing.parser() if parsing else None
+        self._end_token_ids = end_token_ids
         self._one_call = parsing is not None and parsing.one_call
         self._hide_reasoning = parsing is not None and parsing.hide_reasoning
         self._text = TextOutput(
@@ -90,10 +91,11 @@ class AnswerOutput:
         return OutputDelta(text, self._shown(answer))
 
     def _push_one(self, parser: AnswerParser, token_id: int) -> tuple[TextDelta, AnswerDelta]:
-        reasons = parser.in_reasoning
+        before = parser.in_reasoning
         text = self._text.push([token_id])
         answer = parser.feed(text.text) if text.text else AnswerDelta()
-        if self.num_reasoning_tokens is not None and (reasons or parser.in_reasoning):
+        reasons = (before or parser.in_reasoning) and token_id not in self._end_token_ids
+        if self.num_reasoning_tokens is not None and reasons:
             self.num_reasoning_tokens += text.num_tokens
         if text.stopped:
             answer = join_deltas([answer, parser.flush()])

@@ -56,7 +56,7 @@ class Qwen3Family:
             "seed",
         }
     )
-    chat = ChatProfile()
+    chat = ChatProfile(tool_parser="hermes", reasoning_parser="think")
 
     def probe(self, config: ConfigDict, model_dir: Path) -> Claim | Rejection:
         """Claim by `model_type`, and refuse quantized weights."""

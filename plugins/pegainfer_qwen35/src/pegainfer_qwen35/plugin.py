@@ -54,7 +54,7 @@ class Qwen35Family:
             "seed",
         }
     )
-    chat = ChatProfile()
+    chat = ChatProfile(tool_parser="qwen3_coder", reasoning_parser="think")
 
     def probe(self, config: ConfigDict, model_dir: Path) -> Claim | Rejection:
         """Claim by `model_type`, and refuse mixtures of experts and quantized weights."""
