@@ -237,3 +237,21 @@ def test_settings_from_the_environment(text: str, is_on: bool) -> None:
     assert HostSettings.from_environ(environ) == HostSettings(strict=is_on, trace=is_on)
     names = HostSettings.from_environ({"PEGAINFER_PLUGINS": " a, b,"})
     assert names.allowed == frozenset({"a", "b"})
+
+
+@pytest.mark.parametrize("hook", ["tool_parsers", "reasoning_parsers"])
+@pytest.mark.parametrize("offer", ["{'json': 3}", "{'none': dict}", "{'': dict}", "{3: dict}"])
+def test_parsers_that_nobody_could_choose_or_call(site: PluginSite, hook: str, offer: str) -> None:
+    site.install("odd", f"@hookimpl\ndef {hook}():\n    return {offer}\n")
+    host = load(site, "odd")
+    assert set(getattr(host.hooks, hook)().names) <= set(getattr(load(site).hooks, hook)().names)
+    (warning,) = host.warnings
+    assert "dist-odd" in warning and "a name that is not none" in warning
+
+
+def test_core_s_own_parsers_are_offered_like_others(site: PluginSite) -> None:
+    site.install("rival", "@hookimpl\ndef tool_parsers():\n    return {'hermes': dict}\n")
+    offers = load(site, "rival").hooks.tool_parsers()
+    with pytest.raises(PluginFault, match="'hermes' is offered by dist-rival and pegainfer"):
+        offers.choose("hermes")
+    assert callable(offers.choose("kimi_k2"))

@@ -1,12 +1,14 @@
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TypedDict, Unpack
 
 import pytest
+import tokenizers
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from pegainfer_core.testing.byte_tokenizer import CONTENT_ID, EOS_ID, THINK_ID, TURN_ID
 from pegainfer_core.text import TextOutput, Tokenizer
+from tests.text import foreign_tokenizers
 
 _IDS = st.lists(
     st.sampled_from([*b"ab#k.", 0xC3, 0xA9, EOS_ID, TURN_ID, THINK_ID, CONTENT_ID, 300]),
@@ -190,3 +192,22 @@ def test_nothing_asked_for_nothing_computed(bytes_tokenizer: Tokenizer) -> None:
         None,
     )
     assert not delta.stopped
+
+
+@pytest.mark.parametrize("make", [None, foreign_tokenizers.byte_fallback])
+def test_chosen_special_tokens_are_shown_all_the_same(
+    bytes_tokenizer: Tokenizer, make: Callable[[], tokenizers.Tokenizer] | None
+) -> None:
+    tokenizer = bytes_tokenizer if make is None else Tokenizer(make())
+    special = sorted(tokenizer.special_ids)
+    letter = tokenizer.encode("a", False)[-1]
+    ids = [letter, *special, letter]
+    texts = [tokenizer.token_text(token_id) for token_id in special]
+    for shown in ([], special[:1], special):
+        output = TextOutput(tokenizer, shown_ids=frozenset(shown))
+        text = "".join(output.push([token_id]).text for token_id in ids) + output.finish().text
+        assert text.split() == f"a{''.join(texts[: len(shown)])}a".split()
+    # Shown, it is text like any other for stop strings.
+    output = TextOutput(tokenizer, shown_ids=frozenset(special), stop=[texts[0][1:] + "a"])
+    found = output.push([letter, special[0], letter])
+    assert (found.text.strip(), found.stopped) == ("a" + texts[0][:1], True)
