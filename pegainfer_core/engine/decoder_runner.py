@@ -232,17 +232,15 @@ class _Step:
 
     def results(self) -> list[RowResult]:
         """Wait for the tokens."""
-        chosen = iter(self._pending.tokens() if self._pending else ())
+        tokens = self._pending.tokens() if self._pending else []
+        rows, scores = self._plan.rows, self._scores
+        if len(tokens) == len(rows) and not scores:
+            return [RowResult(*token) for token in tokens]
+        chosen = iter(tokens)
         results = []
-        for index, row in enumerate(self._plan.rows):
-            token = next(chosen) if row.samples else None
-            results.append(
-                RowResult(
-                    token_id=token.token_id if token else None,
-                    logprobs=token.logprobs if token else None,
-                    prompt_logprobs=self._scores.get(index),
-                )
-            )
+        for index, row in enumerate(rows):
+            token_id, logprobs = next(chosen) if row.samples else (None, None)
+            results.append(RowResult(token_id, logprobs, scores.get(index)))
         return results
 
 

@@ -105,11 +105,12 @@ class Ledger:
         self, request_id: int, token_ids: list[int], logprobs: list[TokenLogprobs] | None = None
     ) -> None:
         """Ship generated ids; `logprobs`, when given, is parallel to them."""
-        account = self._account(request_id)
+        account = self._open.get(request_id) or self._account(request_id)
         if not account.scheduled:
             raise LedgerError(f"request {request_id} got tokens before it was scheduled")
-        account.completion_tokens += len(token_ids)
-        self.generation_tokens += len(token_ids)
+        count = len(token_ids)
+        account.completion_tokens += count
+        self.generation_tokens += count
         self._events.append(Tokens(request_id, token_ids, logprobs))
 
     def push_prompt(self, request_id: int, logprobs: list[TokenLogprobs | None]) -> None:

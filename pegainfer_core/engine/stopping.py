@@ -19,10 +19,10 @@ def finish_reason(sequence: Sequence, token_id: int) -> FinishReason | None:
     An end token counts only once `min_tokens` others were generated, and wins over the length
     limit. The context limit is part of `sequence.max_tokens`.
     """
-    num_generated = sequence.num_generated
-    params = sequence.request.params
-    if token_id in sequence.end_token_ids and num_generated >= params.min_tokens:
-        return FinishReason.STOP
+    num_generated = len(sequence.token_ids) - sequence.num_prompt
+    if token_id in sequence.end_token_ids:
+        if num_generated >= sequence.request.params.min_tokens:
+            return FinishReason.STOP
     if num_generated + 1 >= sequence.max_tokens:
         return FinishReason.LENGTH
     return None
