@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import importlib.util
+import re
+import subprocess
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 from msgspec.structs import replace
 
-from pegainfer_core.kernels import ARCHITECTURES, KernelCache, KernelError, build_kernels
+from pegainfer_core.kernels import ARCHITECTURES, KernelCache, KernelError, build_kernels, catalog
 from pegainfer_core.kernels import decoder_specs as specs_of
 from pegainfer_core.kernels.spec import KernelSpec
 from tests.kernels.test_cache import SIZES
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from pegainfer_core.kernels import DecoderSizes
 
 # Runs where Triton is, with what `make test-kernels` installs; it never touches a GPU.
@@ -36,6 +38,13 @@ DECODERS: tuple[DecoderSizes, ...] = (
         page_tokens=32,
     ),
 )
+#: Of Qwen3.5-4B, whose head dims are those of all releases.
+DELTA = catalog.DeltaSizes(
+    element="bf16", num_key_heads=16, num_value_heads=32, key_dim=128, value_dim=128, conv_taps=4
+)
+ODD_DELTA = catalog.DeltaSizes(
+    element="fp32", num_key_heads=2, num_value_heads=6, key_dim=20, value_dim=24, conv_taps=3
+)
 #: Shared memory that a block may have.
 MAX_SHARED_BYTES = {80: 163 << 10, 90: 227 << 10, 100: 227 << 10, 120: 99 << 10}
 
@@ -54,6 +63,38 @@ def test_every_kernel_builds(arch: int, tmp_path: Path) -> None:
         assert entry.scratch_bytes == 0
         assert entry.shared_bytes <= MAX_SHARED_BYTES[arch], spec.label
     assert build_kernels(cache, specs, [arch]) == 0
+
+
+@pytest.mark.parametrize("arch", ARCHITECTURES)
+def test_kernels_of_hybrid_models_build_and_keep_to_registers(arch: int, tmp_path: Path) -> None:
+    cache = KernelCache(tmp_path)
+    prepare = catalog.prepare_heads(
+        "bf16", 256, 32, 16, norm=True, rope=True, write=True, weight="fp32"
+    )
+    fast = [
+        *catalog.recurrent_specs(DELTA),
+        catalog.sigmoid_mul("bf16", 4096),
+        catalog.rms_norm("bf16", 2560, overlaps=False, weight="fp32"),
+        prepare,
+    ]
+    build_kernels(cache, fast + catalog.recurrent_specs(ODD_DELTA), [arch])
+    for spec in fast:
+        entry, code = cache.load(spec, arch)
+        assert entry.scratch_bytes == 0
+        assert entry.shared_bytes <= MAX_SHARED_BYTES[arch], spec.label
+        assert stack_bytes(code, tmp_path) == 0, spec.label
+
+
+def stack_bytes(code: bytes, folder: Path) -> int:
+    """What a thread keeps in memory for want of registers."""
+    found = importlib.util.find_spec("triton")
+    assert found is not None and found.origin is not None
+    tool = Path(found.origin).parent / "backends" / "nvidia" / "bin" / "cuobjdump"
+    path = folder / "one.cubin"
+    path.write_bytes(code)
+    usage = subprocess.run([tool, "-res-usage", path], capture_output=True, text=True, check=True)
+    (stack,) = re.findall(r"STACK:(\d+)", usage.stdout)
+    return int(stack)
 
 
 def test_a_kernel_that_does_not_compile_is_named(tmp_path: Path) -> None:

@@ -134,7 +134,8 @@ class _Layer:
             "input_norm": nothing,
             "projection": nothing,
             "conv": self._values(taps, self.shape.conv_width) + (2 if self.case.alike else 0),
-            "decay_rate": -np.exp(self._values(heads) - (9 if self.case.alike else 0)),
+            # Slow enough that tokens far apart know of each other.
+            "decay_rate": -np.exp(self._values(heads) - (9 if self.case.alike else 4)),
             "decay_bias": self._values(heads),
             "norm": self._values(width),
             "out": nothing,

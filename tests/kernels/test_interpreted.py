@@ -1,4 +1,4 @@
-"""Delta-rule layers on CUDA against NumPy where no GPU is: Triton's interpreter runs the kernels.
+"""Hybrid models' kernels against NumPy where no GPU is: Triton's interpreter runs them.
 
 In a process of its own, for Triton is told at its import that it interprets.
 """
@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.kernels.interpreted import heads
 from tests.kernels.interpreted.delta import Case, Row, run
 
 if TYPE_CHECKING:
@@ -78,3 +79,10 @@ def interpreter() -> Iterator[ProcessPoolExecutor]:
 @pytest.mark.parametrize("name", CASES)
 def test_layers_are_as_on_numpy(interpreter: ProcessPoolExecutor, name: str) -> None:
     interpreter.submit(run, CASES[name]).result()
+
+
+@pytest.mark.parametrize("sizes", [(4, 1, 256, 64), (2, 2, 64, 16), (3, 1, 48, 24)])
+def test_heads_are_as_on_numpy(
+    interpreter: ProcessPoolExecutor, sizes: tuple[int, int, int, int]
+) -> None:
+    interpreter.submit(heads.run, *sizes).result()
