@@ -31,9 +31,13 @@ class TagLexer:
         self._pattern = re.compile("|".join(map(re.escape, self._tags)))
         self._held = ""
 
+    def is_plain(self, text: str) -> bool:
+        """Whether the next piece is text that neither continues nor begins a marker."""
+        return not self._held and self._first_chars.isdisjoint(text)
+
     def feed(self, text: str) -> Iterator[Lexeme]:
         """Lexemes that the next piece settles; none of them is empty."""
-        if not self._held and self._first_chars.isdisjoint(text):
+        if self.is_plain(text):
             if text:
                 yield Lexeme(text, False)
             return

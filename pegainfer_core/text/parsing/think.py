@@ -54,6 +54,8 @@ class ThinkParser:
         """Take the next piece of text."""
         if self._is_content():
             return AnswerDelta(content=text)
+        if self._is_only_reasoning(text):
+            return AnswerDelta(reasoning=text)
         for lexeme in self._lexer.feed(text):
             self._take(lexeme)
         if self._is_content():
@@ -73,6 +75,12 @@ class ThinkParser:
 
     def _is_content(self) -> bool:
         return self._place is _Place.CONTENT
+
+    def _is_only_reasoning(self, text: str) -> bool:
+        """Most pieces are; the rest of the work can be left."""
+        if self._place is not _Place.REASONING or self._held or text.endswith("\n"):
+            return False
+        return self._lexer.is_plain(text)
 
     def _delta(self) -> AnswerDelta:
         delta = AnswerDelta(reasoning="".join(self._reasoning), content="".join(self._content))

@@ -54,6 +54,8 @@ class ToolBlockParser:
 
     def feed(self, text: str) -> AnswerDelta:
         """Take the next piece of text."""
+        if self._is_only_content(text):
+            return AnswerDelta(content=text)
         for lexeme in self._lexer.feed(text):
             self._take(lexeme)
         return self._delta()
@@ -66,6 +68,12 @@ class ToolBlockParser:
             self._end_text_in_block()
         self._content.append(self._held)
         return self._delta()
+
+    def _is_only_content(self, text: str) -> bool:
+        """Most pieces are; the rest of the work can be left."""
+        if self._place is not _Place.CONTENT or self._held or text.endswith("\n"):
+            return False
+        return self._lexer.is_plain(text)
 
     def _take_rest(self) -> None:
         rest = self._lexer.flush()

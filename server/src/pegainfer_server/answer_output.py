@@ -69,6 +69,8 @@ class AnswerOutput:
         """Take the next tokens; those behind a stop string or behind the last call are left."""
         if self._parser is None:
             return OutputDelta(self._text.push(token_ids), None)
+        if len(token_ids) == 1:
+            return OutputDelta(*self._push_one(self._parser, token_ids[0]))
         # One at a time: each counts as reasoning or not, however many came together.
         texts: list[TextDelta] = []
         answers: list[AnswerDelta] = []
@@ -78,8 +80,6 @@ class AnswerOutput:
             answers.append(answer)
             if text.stopped or self.too_many_calls:
                 break
-        if len(texts) == 1:
-            return OutputDelta(texts[0], answers[0])
         return OutputDelta(_join(texts), join_deltas(answers))
 
     def finish(self) -> OutputDelta:

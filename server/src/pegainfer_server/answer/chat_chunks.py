@@ -32,6 +32,10 @@ class ChatChunks:
         self._view = LogprobsView(tokenizer, job.logprobs or 0, tokens_as_ids=job.tokens_as_ids)
         plain = ChatChunkChoice(index=0, delta=ChatDelta(content=TEXT_MARKER), finish_reason=None)
         self._head, self._tail = split_around_text(self._chunk([plain]), TEXT_MARKER)
+        thought = ChatDelta(reasoning_content=TEXT_MARKER, reasoning=TEXT_MARKER)
+        thinking = ChatChunkChoice(index=0, delta=thought, finish_reason=None)
+        # Its text stands there twice.
+        self._around_reasoning = event(self._chunk([thinking])).split(encode_json(TEXT_MARKER))
 
     def opening(self) -> bytes:
         """The role, which clients wait for before any text."""
@@ -62,6 +66,8 @@ class ChatChunks:
         if answer is None or not (answer.reasoning or answer.tool_calls):
             text = piece.text if answer is None else answer.content
             return self._head + encode_json(text) + self._tail if text else b""
+        if not (answer.content or answer.tool_calls):
+            return encode_json(answer.reasoning).join(self._around_reasoning)
         return b"".join(
             event(self._chunk([ChatChunkChoice(index=0, delta=delta, finish_reason=None)]))
             for delta in _deltas(answer)
