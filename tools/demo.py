@@ -117,9 +117,10 @@ def deltas(lines: Iterator[bytes]) -> Iterator[str]:
         data = line.removeprefix(b"data: ").strip()
         if not data or data == b"[DONE]":
             continue
-        content = json.loads(data)["choices"][0]["delta"].get("content")
-        if content:
-            yield content
+        delta = json.loads(data)["choices"][0]["delta"]
+        text = delta.get("reasoning_content") or delta.get("content")
+        if text:
+            yield text
 
 
 if __name__ == "__main__":

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import time
 
 import pytest
 from hypothesis import given, settings
@@ -123,6 +124,9 @@ BAD: list[tuple[str, str]] = [
     ("hermes", hermes("f", '"x"')),
     ("hermes", hermes("f", '{"n": NaN}')),
     ("hermes", hermes("f", '{"s": "a\nb"}')),
+    ("hermes", hermes("f", '{"n": 1e999}')),
+    ("hermes", hermes("f", f'{{"n": {"9" * 5000}}}')),
+    ("hermes", hermes("f", '{"a": ' * 1200 + "1" + "}" * 1200)),
     ("hermes", hermes("\\ud800", "{}")),
     ("hermes", f'{H}{{"name": 3, "arguments": {{}}}}{H_END}'),
     ("hermes", f"{H}{H_END}"),
@@ -179,6 +183,15 @@ def test_a_call_behind_a_broken_one_is_still_found(parser: str, bad: str, good: 
     assert calls_of(found) == [("g", "{}")]
 
 
+def test_very_many_markers_in_a_value_are_not_looked_at_for_ever() -> None:
+    parser = TOOL_PARSERS["hermes"]([])
+    text = f'{H}{{"s": "' + f"{H_END}{H}" * 2000
+    started_s = time.process_time()
+    found = parse(parser, [text[i : i + 11] for i in range(0, len(text), 11)])
+    assert found == AnswerDelta(content=text)
+    assert time.process_time() - started_s < 2  # Without a bound six seconds.
+
+
 def test_kimi_keeps_its_own_ids_and_others_get_one() -> None:
     found = whole("kimi_k2", f"{KS}{kimi('a.b', '{}', 7)}{KS_END}")
     assert [(call.id, call.name) for call in found.tool_calls] == [("functions.a.b:7", "a.b")]
@@ -209,6 +222,8 @@ def test_kimi_keeps_its_own_ids_and_others_get_one() -> None:
         ("m", "[1]", "[1]"),
         ("any", "[1]", [1]),
         ("any", "text", "text"),
+        ("any", "[1e999]", "[1e999]"),
+        ("any", '["\\ud800"]', '["\\ud800"]'),
         ("undeclared", "3", "3"),
     ],
 )

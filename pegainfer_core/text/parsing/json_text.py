@@ -2,6 +2,7 @@
 
 import json
 import re
+from math import isfinite
 from typing import Final, NoReturn
 
 __all__ = ["ends_in_string", "parse_json", "parse_object"]
@@ -13,10 +14,11 @@ def parse_json(text: str) -> object:
     """The value of a JSON text.
 
     Raises:
-        ValueError: It is none, holds half of a surrogate pair, or `NaN` and its like.
+        ValueError: It is none, or could not be written as JSON again: `NaN` and its like, numbers
+            out of range, half of a surrogate pair.
     """
     try:
-        value: object = json.loads(text, parse_constant=_refuse)
+        value: object = json.loads(text, parse_constant=_refuse, parse_float=_finite)
         if "\\u" in text:
             json.dumps(value, ensure_ascii=False).encode("utf-8")
     except RecursionError as error:
@@ -42,6 +44,11 @@ def ends_in_string(text: str) -> bool:
             return True
         place = text.find('"', string.end())
     return False
+
+
+def _finite(number: str) -> float:
+    value = float(number)
+    return value if isfinite(value) else _refuse(number)
 
 
 def _refuse(name: str) -> NoReturn:
