@@ -40,7 +40,7 @@ from pegainfer_core.engine.step import (
 from pegainfer_core.engine.step_limits import PROMPT_TILE_ROWS, max_logit_rows, max_step_tokens
 from pegainfer_core.engine.step_time import StepTimeModel
 from pegainfer_core.engine.step_work import StepWork
-from pegainfer_core.engine.stopping import deliver, finish_reason
+from pegainfer_core.engine.stopping import deliver, finish_reason, hand_over
 from pegainfer_core.engine.validation import check_request, clamp_max_tokens
 
 if TYPE_CHECKING:
@@ -92,6 +92,7 @@ __all__ = [
     "engine_info",
     "finish_reason",
     "fitted_plan",
+    "hand_over",
     "lay_out",
     "make_prefill_budget",
     "make_room",

@@ -7,8 +7,11 @@ from typing import TYPE_CHECKING
 from pegainfer_core.contract import FinishReason
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
     from pegainfer_core.contract import TokenLogprobs
     from pegainfer_core.engine.ledger import Ledger
+    from pegainfer_core.engine.pipeline import CompletedStep
     from pegainfer_core.engine.sequence import Sequence
     from pegainfer_core.engine.step import RowResult
 
@@ -55,6 +58,25 @@ def deliver(sequence: Sequence, result: RowResult, ledger: Ledger) -> FinishReas
     if reason is not None:
         ledger.finish(request_id, reason)
     return reason
+
+
+def hand_over(
+    steps: Iterable[CompletedStep], ledger: Ledger, leave: Callable[[Sequence], None]
+) -> None:
+    """Tell clients what completed steps produced, and part with the requests that ended.
+
+    Args:
+        steps: In order.
+        ledger: Speaks to the clients.
+        leave: Takes everything back from a sequence whose terminal is out, or is about to be.
+    """
+    for done in steps:
+        for row, result in done.rows:
+            if deliver(row.sequence, result, ledger) is not None:
+                leave(row.sequence)
+        for sequence in done.failed:
+            leave(sequence)
+            ledger.fail(sequence.request_id, done.error)
 
 
 def _deliver_prompt(

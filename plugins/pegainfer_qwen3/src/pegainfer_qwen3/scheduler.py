@@ -19,7 +19,7 @@ from pegainfer_core.engine import (
     StepPlan,
     WaitingQueue,
     decode_rows,
-    deliver,
+    hand_over,
     make_prefill_budget,
     match_late,
     plan_chunks,
@@ -93,13 +93,8 @@ class Qwen3Scheduler:
             self._pipeline.launch(plan)
         elif not self._pipeline:
             self._offload.rest()
-        for done in self._pipeline.complete(num_kept=1 if plan.rows else 0):
-            for row, result in done.rows:
-                if deliver(row.sequence, result, ledger) is not None:
-                    self._leave(row.sequence)
-            for sequence in done.failed:
-                self._leave(sequence)
-                ledger.fail(sequence.request_id, done.error)
+        completed = self._pipeline.complete(num_kept=1 if plan.rows else 0)
+        hand_over(completed, ledger, self._leave)
 
     def reset_prefix_cache(self) -> None:
         """Drop cached pages that no live request uses."""

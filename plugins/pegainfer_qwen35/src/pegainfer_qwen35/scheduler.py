@@ -18,7 +18,7 @@ from pegainfer_core.engine import (
     StepPipeline,
     WaitingQueue,
     decode_rows,
-    deliver,
+    hand_over,
     make_prefill_budget,
     match_late,
     plan_chunks,
@@ -94,13 +94,8 @@ class Qwen35Scheduler:
                 self._admission.announce(row.sequence, ledger)
             self._pipeline.launch(plan)
             self._snapshots.launched(plan)
-        for done in self._pipeline.complete(num_kept=1 if plan.rows else 0):
-            for row, result in done.rows:
-                if deliver(row.sequence, result, ledger) is not None:
-                    self._leave(row.sequence)
-            for sequence in done.failed:
-                self._leave(sequence)
-                ledger.fail(sequence.request_id, done.error)
+        completed = self._pipeline.complete(num_kept=1 if plan.rows else 0)
+        hand_over(completed, ledger, self._leave)
 
     def reset_prefix_cache(self) -> None:
         """Drop cached pages that no live request uses, and with them their snapshots."""
