@@ -235,6 +235,13 @@ def test_stop_strings_and_logprobs(server: Server, script: Spoken) -> None:
     assert (cut["finish_reason"], cut["message"]["tool_calls"]) == ("stop", None)
 
 
+def test_a_stop_string_that_shows_at_the_very_end(server: Server, script: Spoken) -> None:
+    script.say(CALLS[1], 0xC3)
+    (choice,) = ask(server, tools=TOOLS, stop="\ufffd")["choices"]
+    assert (choice["finish_reason"], choice["stop_reason"]) == ("tool_calls", "\ufffd")
+    assert choice["message"]["content"] is None
+
+
 def test_the_record_keeps_the_engines_reason(server: Server, script: Spoken) -> None:
     script.say(CALLS[0])
     ask(server, tools=TOOLS)
