@@ -10,11 +10,10 @@ from typing import TYPE_CHECKING
 import pegainfer_qwen3.engine
 import pytest
 from pegainfer_qwen3.engine import LoadedModel
-from pegainfer_qwen3.runner import Qwen3Runner
 
 from pegainfer_core import LLM
 from pegainfer_core.contract import CoreOptions
-from pegainfer_core.engine import Admission
+from pegainfer_core.engine import Admission, DecoderRunner
 from pegainfer_core.plugin import HostSettings, PluginHost, prepare_launch
 from pegainfer_core.testing.conformance.session import Session
 from pegainfer_core.testing.tiny import tiny_qwen3
@@ -111,13 +110,13 @@ def loaded(monkeypatch: pytest.MonkeyPatch) -> list[LoadedModel]:
 def gate(monkeypatch: pytest.MonkeyPatch) -> Iterator[StepGate]:
     """Stands before every step of the engines of this test; open at first."""
     made = StepGate()
-    launch = Qwen3Runner.launch
+    launch = DecoderRunner.launch
 
-    def gated(runner: Qwen3Runner, plan: StepPlan) -> LaunchedStep:
+    def gated(runner: DecoderRunner, plan: StepPlan) -> LaunchedStep:
         made.enter(plan)
         return launch(runner, plan)
 
-    monkeypatch.setattr(Qwen3Runner, "launch", gated)
+    monkeypatch.setattr(DecoderRunner, "launch", gated)
     yield made
     made.open()
 

@@ -25,9 +25,9 @@ class FaultyFamily(Qwen3Family):
         return Rejection("only by --family")
 
     def launch(self, context, plan):
-        from pegainfer_qwen3.runner import Qwen3Runner
+        from pegainfer_core.engine import DecoderRunner
 
-        launch = Qwen3Runner.launch
+        launch = DecoderRunner.launch
 
         def launch_or_fail(runner, plan):
             firsts = {row.sequence.token_ids[0] for row in plan.rows}
@@ -37,7 +37,7 @@ class FaultyFamily(Qwen3Family):
                 raise DeviceFault("GPU 0 (Test) cannot be used any more")
             return launch(runner, plan)
 
-        Qwen3Runner.launch = launch_or_fail
+        DecoderRunner.launch = launch_or_fail
         return super().launch(context, plan)
 
 

@@ -23,11 +23,11 @@ class FaultyFamily(Qwen3Family):
     id = "faulty"
 
     def launch(self, context: LaunchContext, plan: ServePlan) -> EngineHandle:
-        from pegainfer_qwen3.runner import Qwen3Runner
+        from pegainfer_core.engine import DecoderRunner
 
-        launch = Qwen3Runner.launch
+        launch = DecoderRunner.launch
 
-        def launch_or_fail(runner: Qwen3Runner, plan: StepPlan) -> LaunchedStep:
+        def launch_or_fail(runner: DecoderRunner, plan: StepPlan) -> LaunchedStep:
             firsts = {row.sequence.token_ids[0] for row in plan.rows}
             if RAISES in firsts:
                 raise ArithmeticError("asked to fail")
@@ -35,7 +35,7 @@ class FaultyFamily(Qwen3Family):
                 _write_nowhere(runner)
             return launch(runner, plan)
 
-        Qwen3Runner.launch = launch_or_fail  # type: ignore[method-assign]
+        DecoderRunner.launch = launch_or_fail  # type: ignore[method-assign]
         return super().launch(context, plan)
 
 

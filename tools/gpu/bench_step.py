@@ -18,13 +18,12 @@ from pathlib import Path
 import numpy as np
 from pegainfer_qwen3.config import plan_qwen3
 from pegainfer_qwen3.engine import load_model
-from pegainfer_qwen3.runner import Qwen3Runner
 
 from pegainfer_core.backend.cuda import CudaBackend
 from pegainfer_core.backend.cuda.cuda_ops import CudaOps
 from pegainfer_core.backend.cuda.device import Event
 from pegainfer_core.contract import CoreOptions, GenerateRequest, LaunchContext, SamplingParams
-from pegainfer_core.engine import Row, Sequence, StepPlan, fitted_plan
+from pegainfer_core.engine import DecoderRunner, Row, Sequence, StepPlan, fitted_plan
 
 READ_BYTES_A_S = 4.4e12
 QWEN3_4B = {
@@ -66,7 +65,9 @@ class Bench:
         self.backend.device.synchronize()
         self.layout = loaded.kv.layout
         self.plan = fitted_plan(plan, self.layout, loaded.kv.num_pages - 1, None)
-        self.runner = Qwen3Runner(loaded.model, self.backend, loaded.kv, loaded.sampler, self.plan)
+        self.runner = DecoderRunner(
+            loaded.model, self.backend, loaded.kv, loaded.sampler, self.plan
+        )
         self.runner.warm_up()
         print(
             f"backend {made - started:.2f} s, model {time.perf_counter() - made:.2f} s, "

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 from pegainfer_qwen3.config import plan_qwen3
 from pegainfer_qwen3.engine import load_model
-from pegainfer_qwen3.runner import Qwen3Runner
 
 from pegainfer_core.backend import Tensor
+from pegainfer_core.engine import DecoderRunner
 from tests.stepper import GREEDY, DecoderStepper
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ class Stepper(DecoderStepper):
     def load(self) -> None:
         loaded = load_model(self.context, self.plan, self.backend)
         self.model, self.weights, self.kv, sampler = loaded
-        self.runner = Qwen3Runner(self.model, self.backend, self.kv, sampler, self.plan)
+        self.runner = DecoderRunner(self.model, self.backend, self.kv, sampler, self.plan)
 
     def weight_tensors(self) -> list[Tensor]:
         """Every parameter, once."""

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from pegainfer_core.backend import make_backend
 from pegainfer_core.engine import (
     BuiltEngine,
+    DecoderRunner,
     LocalEngine,
     engine_info,
     fitted_plan,
@@ -28,7 +29,6 @@ from pegainfer_core.weights import (
 )
 from pegainfer_qwen3.config import parse_config
 from pegainfer_qwen3.model import Qwen3Model
-from pegainfer_qwen3.runner import Qwen3Runner
 from pegainfer_qwen3.scheduler import Qwen3Scheduler
 from pegainfer_qwen3.state import kv_layout
 from pegainfer_qwen3.weights import ignored_names, load_weights, model_specs
@@ -106,7 +106,7 @@ def _build_on(backend: Backend, context: LaunchContext, plan: ServePlan) -> Buil
     loaded = load_model(context, plan, backend)
     num_pages = loaded.kv.num_pages - 1
     plan = fitted_plan(plan, loaded.kv.layout, num_pages, options.max_model_len)
-    runner = Qwen3Runner(loaded.model, backend, loaded.kv, loaded.sampler, plan)
+    runner = DecoderRunner(loaded.model, backend, loaded.kv, loaded.sampler, plan)
     runner.warm_up()
     kv = open_kv(loaded.kv.num_pages, plan.page_tokens, options)
     offload = open_offload(context, backend, loaded.kv, kv)
