@@ -49,11 +49,9 @@ def test_a_reader_that_is_slow_gets_all_in_order(
     for end in ends:
         end.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
     outbox = Outbox(Channel(ours), EngineMetrics)
-    longest_s = 0.0
+    # Nobody reads before all is put: one that blocked would never return.
     for number in range(NUM_FRAMES):
-        began_s = time.perf_counter()
         outbox.put(frame(number, ROWS))
-        longest_s = max(longest_s, time.perf_counter() - began_s)
     seen: dict[int, list[int]] = {row: [] for row in range(ROWS)}
 
     def read() -> None:
@@ -71,4 +69,3 @@ def test_a_reader_that_is_slow_gets_all_in_order(
     reader.join(20)
     assert not reader.is_alive()
     assert all(ids == list(range(NUM_FRAMES)) for ids in seen.values())
-    assert longest_s < 5.0  # Nobody read until all was put: a blocking send would never return.

@@ -179,6 +179,7 @@ def test_nearly_all_of_a_gpu_leaves_room_for_recordings(model_dir: Path) -> None
 
 
 def test_weights_larger_than_the_gpu_are_refused_before_they_are_made(tmp_path: Path) -> None:
+    """Case O03e, on a device."""
     from pegainfer_core.testing.tiny import edit_config
 
     folder = cases.build("bf16", tmp_path / "large")
