@@ -75,7 +75,7 @@ class Outbox:
                 self._wake.wait(_REPORT_PERIOD_S)
                 self._wake.clear()
                 self._flush()
-                if self._closing and not self._frames:
+                if self._closing and not self._frames and not self._rest:
                     return
         except OSError:
             return  # The server is gone; the reader thread ends the process.

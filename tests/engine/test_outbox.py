@@ -69,3 +69,26 @@ def test_a_reader_that_is_slow_gets_all_in_order(
     reader.join(20)
     assert not reader.is_alive()
     assert all(ids == list(range(NUM_FRAMES)) for ids in seen.values())
+
+
+def test_the_rest_of_a_frame_goes_out_before_the_end(
+    ends: tuple[socket.socket, socket.socket], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The last frame is cut between the writer's flush and its look at whether to end."""
+    ours, theirs = ends
+    flush = Outbox._flush
+    sent_at_once: list[Outbox] = []
+
+    def flush_then_cut(self: Outbox) -> None:
+        flush(self)
+        if self._closing and not sent_at_once:
+            sent_at_once.append(self)
+            monkeypatch.setattr(Channel, "send_at_once", lambda channel, data: 0)
+            self.put(frame(7))
+
+    monkeypatch.setattr(Outbox, "_flush", flush_then_cut)
+    outbox = Outbox(Channel(ours), EngineMetrics)
+    outbox.close()
+    ours.close()
+    messages = list(Channel(theirs).receive(msgspec.msgpack.Decoder(FromWorker)))
+    assert frame(7) in messages
