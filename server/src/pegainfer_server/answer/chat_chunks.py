@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from msgspec import UNSET
 
-from pegainfer_server.answer.chunks import TEXT_MARKER
+from pegainfer_server.answer.chunks import TEXT_MARKER, DoneMarked
 from pegainfer_server.answer.logprobs_view import LogprobsView
 from pegainfer_server.answer.sse import encode_json, event, split_around_text
 from pegainfer_server.protocol.chat import ChatChunk, ChatChunkChoice, ChatDelta
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 OBJECT = "chat.completion.chunk"
 
 
-class ChatChunks:
+class ChatChunks(DoneMarked):
     """Implements `ChunkEncoder`."""
 
     def __init__(self, job: Job, tokenizer: Tokenizer) -> None:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from msgspec import UNSET
 
-from pegainfer_server.answer.chunks import TEXT_MARKER
+from pegainfer_server.answer.chunks import TEXT_MARKER, DoneMarked
 from pegainfer_server.answer.logprobs_view import LogprobsView
 from pegainfer_server.answer.sse import encode_json, event, split_around_text
 from pegainfer_server.protocol.completion import CompletionChunk, CompletionChunkChoice
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 OBJECT = "text_completion"
 
 
-class CompletionChunks:
+class CompletionChunks(DoneMarked):
     """Implements `ChunkEncoder`."""
 
     def __init__(self, job: Job, tokenizer: Tokenizer) -> None:

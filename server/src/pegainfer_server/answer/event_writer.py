@@ -7,8 +7,6 @@ import contextlib
 import logging
 from typing import TYPE_CHECKING
 
-from pegainfer_server.answer.sse import PING
-
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
@@ -22,11 +20,12 @@ logger = logging.getLogger(__name__)
 class EventWriter:
     """Writes the body of a started response; belongs to the task that made it."""
 
-    def __init__(self, send: Send, stream: RequestStream) -> None:
+    def __init__(self, send: Send, stream: RequestStream, ping: bytes) -> None:
         self._send = send
         self._stream = stream
         self._task = asyncio.current_task()
         self._idle_ticks = 0
+        self._ping_body = ping
         self._ping: asyncio.Task[None] | None = None
 
     async def write(self, body: bytes, *, more_body: bool = True) -> None:
@@ -60,4 +59,4 @@ class EventWriter:
             logger.warning("request %d: the client does not read; cut off", self._stream.request_id)
 
     async def _send_ping(self) -> None:
-        await self._send({"type": "http.response.body", "body": PING, "more_body": True})
+        await self._send({"type": "http.response.body", "body": self._ping_body, "more_body": True})

@@ -11,7 +11,7 @@ from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING
 
 from pegainfer_server.answer.event_writer import EventWriter
-from pegainfer_server.answer.sse import DONE, HEADERS, raw_event
+from pegainfer_server.answer.sse import HEADERS
 from pegainfer_server.api_error import ApiError, internal
 from pegainfer_server.fault_id import log_fault
 
@@ -129,7 +129,7 @@ class StreamReply(Reply):
         with watched(self._generation, receive):
             pieces = await self._first_pieces()
             await send({"type": "http.response.start", "status": 200, "headers": HEADERS})
-            writer = EventWriter(send, self._generation.stream)
+            writer = EventWriter(send, self._generation.stream, self._chunks.ping)
             with self._keeper.keeping(writer), writer.cut_off_quietly():
                 await self._events(pieces, writer)
 
@@ -151,7 +151,7 @@ class StreamReply(Reply):
             if generation.job.include_usage:
                 body += chunks.usage(generation.usage)
         except ApiError as error:
-            body = raw_event(error.body)
+            body = chunks.error(error)
         except Exception as error:
-            body = raw_event(internal(log_fault(error)).body)
-        await writer.write(body + DONE, more_body=False)
+            body = chunks.error(internal(log_fault(error)))
+        await writer.write(body + chunks.closing(), more_body=False)
