@@ -1,5 +1,6 @@
 """`POST /v1/chat/completions`."""
 
+from collections.abc import Mapping, Sequence
 from typing import Annotated
 
 from litestar import Request, post
@@ -11,7 +12,7 @@ from pegainfer_server.answer.reply import Reply, StreamReply, WholeReply
 from pegainfer_server.answer.whole import encode_chat
 from pegainfer_server.api_error import invalid
 from pegainfer_server.job import Job
-from pegainfer_server.prompt import chat_prompt, fit_context
+from pegainfer_server.prompt import Prompt, chat_prompt, fit_context
 from pegainfer_server.protocol.chat import ChatRequest
 from pegainfer_server.protocol.refused import REFUSED_IN_CHAT
 from pegainfer_server.request_id import adopt_request_id
@@ -52,16 +53,7 @@ async def chat_job(model: ServedModel, data: ChatRequest, request_id: str) -> Jo
     check_shared(data)
     asked, limit_name = _max_tokens(data)
     tools = offered_tools(data, model.parsers)
-    whole = await chat_prompt(
-        model.text,
-        data.messages,
-        tools=tools,
-        template_kwargs=data.chat_template_kwargs,
-        reasoning_effort=data.reasoning_effort,
-        add_generation_prompt=data.add_generation_prompt,
-        continue_final_message=data.continue_final_message,
-        add_special_tokens=data.add_special_tokens,
-    )
+    whole = await rendered_chat(model, data, tools)
     prompt, max_tokens = fit_context(
         whole,
         model.info.max_model_len,
@@ -87,6 +79,26 @@ async def chat_job(model: ServedModel, data: ChatRequest, request_id: str) -> Jo
             prompt_logprobs=data.prompt_logprobs,
         ),
         parsing=parsing_of(data, model.parsers, tools, whole),
+    )
+
+
+async def rendered_chat(
+    model: ServedModel, data: ChatRequest, tools: Sequence[Mapping[str, object]]
+) -> Prompt:
+    """The prompt of a chat, however long.
+
+    Raises:
+        ApiError: 400, the template refuses the messages.
+    """
+    return await chat_prompt(
+        model.text,
+        data.messages,
+        tools=tools,
+        template_kwargs=data.chat_template_kwargs,
+        reasoning_effort=data.reasoning_effort,
+        add_generation_prompt=data.add_generation_prompt,
+        continue_final_message=data.continue_final_message,
+        add_special_tokens=data.add_special_tokens,
     )
 
 
