@@ -10,8 +10,14 @@ from typing import TYPE_CHECKING
 
 from pegainfer_core.contract import (
     TERMINAL_EVENTS,
+    EngineError,
+    Error,
+    Finished,
+    FinishReason,
     GenerateRequest,
+    PromptTokens,
     SamplingParams,
+    Scheduled,
     Tokens,
 )
 
@@ -115,6 +121,8 @@ class EngineClient:
         self._loop = asyncio.get_running_loop()
         self._ids = itertools.count(1)
         self._streams: dict[int, RequestStream] = {}
+        # Samples that wait for the first of their prompt, by its id and their own.
+        self._held: dict[int, dict[int, GenerateRequest]] = {}
         self._frames: deque[StepFrame] = deque()
         self._scheduled = False
         handle.connect(self._receive)
@@ -139,8 +147,12 @@ class EngineClient:
         priority: int = 0,
         cache_salt: str = "",
         external_id: str = "",
+        after: RequestStream | None = None,
     ) -> RequestStream:
         """Queue a request and return its stream; fields as in `GenerateRequest`.
+
+        `after` is a request with the same prompt. Where pages of it can be shared, this one goes to
+        the engine once that one has a token or has ended, and computes none of them again.
 
         Raises:
             EngineError: The engine is dead.
@@ -158,6 +170,9 @@ class EngineClient:
             external_id=external_id,
             arrival_s=time.monotonic(),
         )
+        if after is not None and after.request_id in self._streams and self._shares(request):
+            self._held.setdefault(after.request_id, {})[stream.request_id] = request
+            return stream
         try:
             self._handle.submit(request)
         except BaseException:
@@ -167,7 +182,7 @@ class EngineClient:
 
     def abort(self, request_id: int) -> None:
         """Ask to end a request; unknown and ended ids are ignored."""
-        if request_id in self._streams:
+        if request_id in self._streams and not self._drop_held(request_id):
             self._handle.abort(request_id)
 
     def metrics(self) -> EngineMetrics:
@@ -210,3 +225,32 @@ class EngineClient:
                 if isinstance(event, TERMINAL_EVENTS):
                     del streams[event.request_id]
                 stream._push(event)
+                if self._held and not isinstance(event, Scheduled | PromptTokens):
+                    self._release(event.request_id)
+
+    def _shares(self, request: GenerateRequest) -> bool:
+        """Whether a full page of its prompt can come from the prefix cache."""
+        info = self.info
+        scored = request.params.prompt_logprobs is not None
+        long_enough = len(request.prompt_token_ids) > info.page_tokens
+        return long_enough and info.capabilities.prefix_cache and not scored
+
+    def _release(self, request_id: int) -> None:
+        """Hand over those that waited for a request."""
+        for follower_id, request in self._held.pop(request_id, {}).items():
+            try:
+                self._handle.submit(request)
+            except EngineError as error:
+                num_prompt = len(request.prompt_token_ids)
+                self._streams.pop(follower_id)._push(Error(follower_id, str(error), num_prompt, 0))
+
+    def _drop_held(self, request_id: int) -> bool:
+        """End a request that the engine has not seen; False when it has."""
+        for followers in self._held.values():
+            request = followers.pop(request_id, None)
+            if request is not None:
+                num_prompt = len(request.prompt_token_ids)
+                ending = Finished(request_id, FinishReason.ABORT, num_prompt, 0)
+                self._streams.pop(request_id)._push(ending)
+                return True
+        return False

@@ -103,8 +103,14 @@ class Generation:
         abandoned: Whether nobody waits for the answer any more.
     """
 
-    def __init__(self, job: Job, model: ServedModel, owner: GenerationOwner) -> None:
-        """Submit the job.
+    def __init__(
+        self,
+        job: Job,
+        model: ServedModel,
+        owner: GenerationOwner,
+        first: Generation | None = None,
+    ) -> None:
+        """Submit the job; `first` is the first sample of its prompt, where this is a later one.
 
         Raises:
             EngineError: The engine is dead.
@@ -131,9 +137,11 @@ class Generation:
             job.prompt_token_ids,
             job.params,
             eos_token_ids=sorted(model.text.end_token_ids),
+            sample_index=job.sample_index,
             priority=job.priority,
             cache_salt=job.cache_salt,
             external_id=job.request_id,
+            after=None if first is None else first.stream,
         )
 
     @property

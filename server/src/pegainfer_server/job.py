@@ -22,7 +22,7 @@ class Echo(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Job(msgspec.Struct, frozen=True, kw_only=True):
-    """One sequence to generate and how to show it.
+    """One sequence to generate and how to show it: one choice of an answer.
 
     Attributes:
         endpoint: Path of the route.
@@ -47,6 +47,8 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
         prompt_logprobs: The same for prompt tokens.
         echo: The prompt, when it is to be shown.
         parsing: How the answer is taken apart, None when all of it is content.
+        index: Place among the answer's choices.
+        sample_index: Place among the samples of its prompt.
     """
 
     endpoint: str
@@ -71,6 +73,8 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
     prompt_logprobs: int | None = None
     echo: Echo | None = None
     parsing: Parsing | None = None
+    index: int = 0
+    sample_index: int = 0
 
     @classmethod
     def of(
@@ -112,6 +116,14 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
             echo=echo,
             parsing=parsing,
         )
+
+    def samples(self, count: int) -> list[Self]:
+        """So many jobs like this one, which differ in their draws only."""
+        first = self.index * count
+        return [
+            msgspec.structs.replace(self, index=first + number, sample_index=number)
+            for number in range(count)
+        ]
 
     @property
     def detailed(self) -> bool:

@@ -9,12 +9,18 @@ from typing import TYPE_CHECKING
 
 from pegainfer_core.contract import EngineError, HealthState
 from pegainfer_server.answer.stream_keeper import StreamKeeper
-from pegainfer_server.api_error import ApiError, engine_failed, overloaded, unavailable
+from pegainfer_server.api_error import (
+    ApiError,
+    engine_failed,
+    invalid,
+    overloaded,
+    unavailable,
+)
 from pegainfer_server.generation import Generation
 from pegainfer_server.metrics import RequestMetrics
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from pegainfer_core.plugin import RequestRecord
     from pegainfer_server.job import Job
@@ -92,17 +98,36 @@ class ServerState:
         Raises:
             ApiError: 429 when too many wait, 503 when the engine is dead.
         """
+        return self.start_all([job])[0]
+
+    def start_all(self, jobs: Sequence[Job]) -> list[Generation]:
+        """Submit the jobs of one request, all or none; samples come behind the first of theirs.
+
+        Raises:
+            ApiError: 400 for more than may ever wait, 429 when too many wait, 503 when the engine
+                is dead.
+        """
         model = self.serving()
-        waiting = model.client.num_open - model.info.max_num_seqs
-        if waiting >= self.settings.max_queue:
+        room = model.info.max_num_seqs + self.settings.max_queue
+        if len(jobs) > room:
+            raise invalid(f"{len(jobs)} answers were asked for; at most {room} are taken", "n")
+        if model.client.num_open + len(jobs) > room:
+            waiting = max(model.client.num_open - model.info.max_num_seqs, 0)
             raise overloaded(f"{waiting} requests are already waiting; try again later")
+        generations: list[Generation] = []
+        first: Generation | None = None
         try:
-            generation = Generation(job, model, self)
+            for job in jobs:
+                first = first if job.sample_index else None
+                generations.append(Generation(job, model, self, first))
+                first = first or generations[-1]
         except EngineError as error:
+            for generation in generations:
+                generation.close()
             raise unavailable(f"the engine is dead: {error}", ServerPhase.DEAD.value) from error
-        self._open.add(generation)
+        self._open.update(generations)
         self._idle.clear()
-        return generation
+        return generations
 
     async def wait_idle(self) -> None:
         """Wait until no request is open."""
