@@ -42,9 +42,15 @@ def test_padding_is_without_effect(
 ) -> None:
     folder = cases.build(case, tmp_path / case)
     # The largest batch uses every page, the first and the last included.
-    num_pages = MOST * -(-(PROMPT_TOKENS + NUM_TOKENS) // 16)
+    pages_each = -(-(PROMPT_TOKENS + NUM_TOKENS) // 16)
     recorded, plain = (
-        Stepper(folder, backend=backend, num_kv_pages=num_pages, max_num_seqs=16)
+        Stepper(
+            folder,
+            backend=backend,
+            num_kv_pages=MOST * pages_each,
+            max_num_seqs=16,
+            max_model_len=pages_each * 16,
+        )
         for backend in (cuda, eager)
     )
     prompts = [cases.prompt(case, PROMPT_TOKENS, i).tolist() for i in range(MOST)]

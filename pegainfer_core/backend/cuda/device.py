@@ -7,8 +7,9 @@ nothing here needs, which costs half a second and 80 MB.
 from __future__ import annotations
 
 import ctypes
+import gc
 import weakref
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -19,7 +20,7 @@ from pegainfer_core.backend.cuda.errors import CudaError, DeviceMemoryError
 from pegainfer_core.weights import ConfigError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from numpy.typing import NDArray
 
@@ -189,11 +190,12 @@ class Device:
         """Record what `work` submits, without running it.
 
         Thread-local mode: an allocation during the recording is an error instead of memory that
-        someone else is given later.
+        someone else is given later. So would be freeing: no garbage is collected meanwhile.
         """
         runtime.streamBeginCapture(self.stream, runtime.streamCaptureModeThreadLocal)
         try:
-            work()
+            with _no_collection():
+                work()
         except BaseException:
             with suppress(runtime.CUDARuntimeError):  # what `work` raised says more
                 runtime.graphDestroy(runtime.streamEndCapture(self.stream))
@@ -202,6 +204,18 @@ class Device:
 
     def _copy(self, target: int, source: int, num_bytes: int, kind: int) -> None:
         runtime.memcpyAsync(target, source, num_bytes, kind, self.stream)
+
+
+@contextmanager
+def _no_collection() -> Iterator[None]:
+    """Cycles that hold device memory, of an engine that ended say, stay for later."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
 
 
 def when_gone(owner: object, free: Callable[[int], object], handle: int) -> None:
