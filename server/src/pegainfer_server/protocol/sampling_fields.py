@@ -1,4 +1,4 @@
-"""Request fields that completions and chats share. What they mean is resolved elsewhere."""
+"""Request fields that endpoints share. What they mean is resolved elsewhere."""
 
 from typing import Annotated
 
@@ -20,8 +20,11 @@ class StreamOptions(msgspec.Struct, frozen=True, kw_only=True):
     continuous_usage_stats: bool | None = None
 
 
-class SamplingFields(msgspec.Struct, frozen=True, kw_only=True):
-    """Null means absent for every field; ranges are checked with the sampling parameters."""
+class GenerationFields(msgspec.Struct, frozen=True, kw_only=True):
+    """What every endpoint that generates takes, under the same names.
+
+    Null means absent for every field; ranges are checked with the sampling parameters.
+    """
 
     model: str | None = None
     temperature: float | None = None
@@ -35,24 +38,29 @@ class SamplingFields(msgspec.Struct, frozen=True, kw_only=True):
     logit_bias: dict[str, float] | None = None
     allowed_token_ids: list[int] | None = None
     bad_words: list[str] | None = None
-    stop: str | list[str] | None = None
     stop_token_ids: list[int] | None = None
-    include_stop_str_in_output: bool | None = None
     ignore_eos: bool | None = None
     min_tokens: int | None = None
-    n: Annotated[int, Meta(ge=1)] | None = None
-    prompt_logprobs: int | None = None
     stream: bool | None = None
-    stream_options: StreamOptions | None = None
     skip_special_tokens: bool | None = None
-    add_special_tokens: bool | None = None
-    truncate_prompt_tokens: Annotated[int, Meta(ge=-1)] | None = None
-    return_token_ids: bool | None = None
-    return_tokens_as_token_ids: bool | None = None
     request_id: Annotated[str, Meta(min_length=1, max_length=128)] | None = None
     cache_salt: Annotated[str, Meta(min_length=1, max_length=1024)] | None = None
     priority: int | None = None
     user: str | None = None
+
+
+class SamplingFields(GenerationFields, frozen=True, kw_only=True):
+    """What completions and chats take."""
+
+    stop: str | list[str] | None = None
+    include_stop_str_in_output: bool | None = None
+    n: Annotated[int, Meta(ge=1)] | None = None
+    prompt_logprobs: int | None = None
+    stream_options: StreamOptions | None = None
+    add_special_tokens: bool | None = None
+    truncate_prompt_tokens: Annotated[int, Meta(ge=-1)] | None = None
+    return_token_ids: bool | None = None
+    return_tokens_as_token_ids: bool | None = None
 
     @property
     def stop_strings(self) -> list[str]:
