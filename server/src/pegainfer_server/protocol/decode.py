@@ -84,10 +84,10 @@ def _log_ignored(name: str) -> None:
         logger.warning("ignoring the unknown request field %r (said once)", name[:64])
 
 
-def wrong_value(text: str) -> ApiError:
-    """The refusal for a `msgspec.ValidationError` with these words."""
+def wrong_value(text: str, place: str = "$") -> ApiError:
+    """The refusal for a `msgspec.ValidationError` with these words, about what lies at `place`."""
     match = _PATH.match(text)
-    path = (match["path"] if match else None) or "$"
+    path = place + ((match["path"] if match else None) or "$")[1:]
     what = match["what"] if match else text
     missing = _MISSING.match(what)
     if missing:

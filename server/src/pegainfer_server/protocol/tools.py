@@ -6,6 +6,9 @@ import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
 
+FunctionName = Annotated[str, Meta(pattern=r"^[\w./-]{1,128}$")]
+
+
 class FunctionDeclaration(msgspec.Struct, frozen=True, kw_only=True):
     """A function that the model may call.
 
@@ -14,7 +17,7 @@ class FunctionDeclaration(msgspec.Struct, frozen=True, kw_only=True):
         strict: Only false: nothing holds the model to the schema.
     """
 
-    name: Annotated[str, Meta(pattern=r"^[\w./-]{1,128}$")]
+    name: FunctionName
     description: str | None = None
     parameters: dict[str, object] | None = None
     strict: bool | None = None
