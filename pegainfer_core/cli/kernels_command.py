@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from pegainfer_core.cli.core_commands import KernelsBuildOptions
     from pegainfer_core.kernels import Arch, KernelSpec
 
-_RELEASED: Final = (
+_QWEN3: Final = (
     (1024, 3072, 16, 8),
     (2048, 6144, 16, 8),
     (2560, 9728, 32, 8),
@@ -31,8 +31,26 @@ _RELEASED: Final = (
 )
 """Hidden and intermediate width, query and key/value heads of Qwen3 0.6B to 32B."""
 
-_HEAD_DIM: Final = 128
-_VOCAB_SIZE: Final = 151936
+_QWEN3_HEAD_DIM: Final = 128
+
+_QWEN35: Final = (
+    (1024, 3584, 8, 2, 16),
+    (2048, 6144, 8, 2, 16),
+    (2560, 9216, 16, 4, 32),
+    (4096, 12288, 16, 4, 32),
+    (5120, 17408, 24, 4, 48),
+)
+"""The same of Qwen3.5 0.8B to 27B, and value heads of its delta-rule layers."""
+
+_QWEN35_HEAD_DIM: Final = 256
+_QWEN35_ROTARY_DIM: Final = 64
+_DELTA_KEY_HEADS: Final = 16
+_DELTA_HEAD_DIM: Final = 128
+_DELTA_CONV_TAPS: Final = 4
+
+_VOCAB_SIZES: Final = (151936, 248320)
+"""Of Qwen3 and Qwen3.5."""
+
 _PAGE_TOKENS: Final = (16, 32, 64)
 
 
@@ -60,17 +78,40 @@ def build(options: KernelsBuildOptions) -> int:
 
 def released_specs(arch: Arch) -> list[KernelSpec]:
     """Kernels of every released size and page size, each once."""
-    found = dict.fromkeys(catalog.choice_specs(_VOCAB_SIZE, _VOCAB_SIZE))
-    for hidden, intermediate, num_heads, num_kv_heads in _RELEASED:
-        for page_tokens in _PAGE_TOKENS:
-            sizes = DecoderSizes(
-                element="bf16",
-                hidden=hidden,
-                intermediate=intermediate,
-                num_heads=num_heads,
-                num_kv_heads=num_kv_heads,
-                head_dim=_HEAD_DIM,
-                page_tokens=page_tokens,
-            )
-            found |= dict.fromkeys(decoder_specs(sizes, arch))
+    found: dict[KernelSpec, None] = {}
+    for vocab_size in _VOCAB_SIZES:
+        found |= dict.fromkeys(catalog.choice_specs(vocab_size, vocab_size))
+    for page_tokens in _PAGE_TOKENS:
+        for sizes in _QWEN3:
+            decoder = _decoder(*sizes, _QWEN3_HEAD_DIM, page_tokens)
+            found |= dict.fromkeys(decoder_specs(decoder, arch))
+        for *sizes, value_heads in _QWEN35:
+            decoder = _decoder(*sizes, _QWEN35_HEAD_DIM, page_tokens)
+            hybrid = catalog.hybrid_specs(decoder, _delta(value_heads), _QWEN35_ROTARY_DIM, arch)
+            found |= dict.fromkeys(decoder_specs(decoder, arch) + hybrid)
     return list(found)
+
+
+def _decoder(
+    hidden: int, intermediate: int, heads: int, kv_heads: int, head_dim: int, page_tokens: int
+) -> DecoderSizes:
+    return DecoderSizes(
+        element="bf16",
+        hidden=hidden,
+        intermediate=intermediate,
+        num_heads=heads,
+        num_kv_heads=kv_heads,
+        head_dim=head_dim,
+        page_tokens=page_tokens,
+    )
+
+
+def _delta(value_heads: int) -> catalog.DeltaSizes:
+    return catalog.DeltaSizes(
+        element="bf16",
+        num_key_heads=_DELTA_KEY_HEADS,
+        num_value_heads=value_heads,
+        key_dim=_DELTA_HEAD_DIM,
+        value_dim=_DELTA_HEAD_DIM,
+        conv_taps=_DELTA_CONV_TAPS,
+    )

@@ -53,6 +53,7 @@ from pegainfer_core.kernels.catalog.few_rows import (
     few_rows_split,
     takes_few_rows,
 )
+from pegainfer_core.kernels.catalog.hybrid import hybrid_specs
 from pegainfer_core.kernels.catalog.prefill import (
     PREFILL_BLOCK,
     PREFILL_ITEM_INTS,
@@ -157,6 +158,7 @@ __all__ = [
     "fill_quantiles",
     "gated_norm",
     "gemv",
+    "hybrid_specs",
     "keep_inputs",
     "part_width",
     "prefill_parts",

@@ -1,0 +1,64 @@
+"""Which kernels a decoder with gated delta-rule layers needs beside a plain one's."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pegainfer_core.kernels.catalog.attention import prepare_heads
+from pegainfer_core.kernels.catalog.few_rows import FEW_ROWS, few_rows, takes_few_rows
+from pegainfer_core.kernels.catalog.products import GEMV_ROWS, gemv, takes_gemv
+from pegainfer_core.kernels.catalog.recurrent import recurrent_specs, sigmoid_mul
+from pegainfer_core.kernels.catalog.rows import rms_norm
+from pegainfer_core.kernels.catalog.sizes import OVERLAP_ARCH
+
+if TYPE_CHECKING:
+    from pegainfer_core.kernels.arch import Arch
+    from pegainfer_core.kernels.catalog.recurrent import DeltaSizes
+    from pegainfer_core.kernels.catalog.sizes import DecoderSizes
+    from pegainfer_core.kernels.spec import KernelSpec
+
+
+def hybrid_specs(
+    sizes: DecoderSizes, delta: DeltaSizes, rotary_dim: int, arch: Arch
+) -> list[KernelSpec]:
+    """Every kernel that such a decoder launches and `decoder_specs` does not name.
+
+    Args:
+        sizes: Of the decoder, of its attention layers.
+        delta: Of its delta-rule layers.
+        rotary_dim: Channels of a head that turn.
+        arch: Where it runs.
+    """
+    element, hidden = sizes.element, sizes.hidden
+    heads = prepare_heads(
+        element, sizes.head_dim, rotary_dim // 2, sizes.page_tokens,
+        norm=True, rope=True, write=True, weight="fp32",
+    )  # fmt: skip
+    return [
+        *recurrent_specs(delta),
+        *(rms_norm(element, hidden, overlaps=o, weight="fp32") for o in _overlaps(arch)),
+        heads,
+        sigmoid_mul(element, sizes.num_heads * sizes.head_dim),
+        *_product_specs(sizes, delta.value_width, arch),
+    ]
+
+
+def _overlaps(arch: Arch) -> tuple[bool, ...]:
+    return (False, True) if arch >= OVERLAP_ARCH else (False,)
+
+
+def _product_specs(sizes: DecoderSizes, value_width: int, arch: Arch) -> list[KernelSpec]:
+    """Norms stand apart from products, for their weights are of another type."""
+    element, hidden = sizes.element, sizes.hidden
+    overlaps = arch >= OVERLAP_ARCH
+    specs = []
+    if takes_gemv(hidden):
+        for rows in GEMV_ROWS:
+            specs.append(gemv(element, hidden, rows, overlaps=overlaps))
+            specs.append(gemv(element, hidden, rows, overlaps=overlaps, gated=True))
+    if takes_few_rows(element, value_width, hidden, arch):
+        specs += [few_rows(value_width, rows, add=True) for rows in FEW_ROWS]
+    elif takes_gemv(value_width):
+        specs += [gemv(element, value_width, rows, overlaps=overlaps, add=True)
+                  for rows in GEMV_ROWS]  # fmt: skip
+    return specs
