@@ -35,7 +35,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--sequence-tokens", type=int, help="window length of most steps")
     parser.add_argument("--learning-rate", type=float, help="peak learning rate")
     parser.add_argument("--dropout", type=float, help="share of layer inputs zeroed")
-    parser.add_argument("--limit-s", type=float, help="stop training after this many seconds")
+    parser.add_argument("--limit-s", type=float, help="shorten training to this time")
     parser.add_argument("--check", metavar="TARGET", help="checkpoint folder or server URL")
     parser.add_argument(
         "--tokenizer",

@@ -36,7 +36,8 @@ class TrainingPlan:
         long_share: share of the steps with long windows.
         peak_learning_rate: reached after the warm-up; a cosine leads down to a twentieth of it.
         dropout: share of the embeddings and of the normed layer inputs zeroed while training.
-        limit_s: stop and keep what there is after this time.
+        limit_s: the run is over by then; where steps are too slow for all of them, windows and
+            learning rate go their way in this time instead.
     """
 
     num_steps: int = 2500
@@ -66,11 +67,34 @@ class TrainingResult:
     elapsed_s: float
 
 
-def _learning_rate(plan: TrainingPlan, step: int) -> float:
-    if step < plan.warmup_steps:
-        return plan.peak_learning_rate * (step + 1) / plan.warmup_steps
-    done = (step - plan.warmup_steps) / max(1, plan.num_steps - plan.warmup_steps)
-    return plan.peak_learning_rate * (0.05 + 0.95 * 0.5 * (1 + math.cos(math.pi * done)))
+class _Schedule:
+    """Where a run is between its first step and its last, by steps or by time."""
+
+    def __init__(self, plan: TrainingPlan) -> None:
+        self._plan = plan
+        self._began_s = time.monotonic()
+
+    @property
+    def elapsed_s(self) -> float:
+        return time.monotonic() - self._began_s
+
+    def done(self, step: int) -> float:
+        """Share of the run before a step; 1 from the end on."""
+        plan = self._plan
+        return min(max(step / plan.num_steps, self.elapsed_s / plan.limit_s), 1.0)
+
+    def window_tokens(self, done: float) -> int:
+        plan = self._plan
+        long = done >= 1 - plan.long_share
+        return plan.long_sequence_tokens if long else plan.sequence_tokens
+
+    def learning_rate(self, step: int, done: float) -> float:
+        plan = self._plan
+        if step < plan.warmup_steps:
+            return plan.peak_learning_rate * (step + 1) / plan.warmup_steps
+        warm = plan.warmup_steps / plan.num_steps
+        share = max(done - warm, 0.0) / (1 - warm)
+        return plan.peak_learning_rate * (0.05 + 0.95 * 0.5 * (1 + math.cos(math.pi * share)))
 
 
 def _optimizer(model: PreTrainedModel, plan: TrainingPlan, *, fused: bool) -> torch.optim.AdamW:
@@ -107,13 +131,6 @@ def _autocast(device: torch.device) -> AbstractContextManager[object]:
 def _loss(model: PreTrainedModel, ids: torch.Tensor) -> torch.Tensor:
     loss: torch.Tensor = model(input_ids=ids, labels=ids, use_cache=False).loss
     return loss
-
-
-def _batches(plan: TrainingPlan, windows: Windows) -> Iterator[torch.Tensor]:
-    first_long_step = round(plan.num_steps * (1 - plan.long_share))
-    for step in range(plan.num_steps):
-        length = plan.sequence_tokens if step < first_long_step else plan.long_sequence_tokens
-        yield windows.draw(max(1, plan.batch_tokens // length), length)
 
 
 def _step(
@@ -175,28 +192,29 @@ def train(
     held_out = _HeldOut(held_out_stream, plan, device)
     optimizer = _optimizer(model, plan, fused=device.type == "cuda")
     recent: list[torch.Tensor] = []
-    began_s = time.monotonic()
-    done, train_loss = 0, math.nan
+    windows, schedule = Windows(train_stream, device, plan.seed), _Schedule(plan)
+    step, train_loss, last = 0, math.nan, False
     with _dropout(model, plan.dropout):
-        for ids in _batches(plan, Windows(train_stream, device, plan.seed)):
-            recent.append(_step(model, optimizer, ids, _learning_rate(plan, done)))
-            done += 1
-            last = done == plan.num_steps or time.monotonic() - began_s > plan.limit_s
-            if done % plan.eval_every_steps == 0 or last:
+        while not last:
+            done = schedule.done(step)
+            length = schedule.window_tokens(done)
+            ids = windows.draw(max(1, plan.batch_tokens // length), length)
+            recent.append(_step(model, optimizer, ids, schedule.learning_rate(step, done)))
+            step += 1
+            last = schedule.done(step) == 1
+            if step % plan.eval_every_steps == 0 or last:
                 train_loss = torch.stack(recent).mean().item()
                 recent.clear()
                 loss = held_out.measure(model)
-                _print_progress(done, plan, train_loss, loss, time.monotonic() - began_s)
-            if last:
-                break
+                _print_progress(step, plan, train_loss, loss, schedule.elapsed_s)
     held_out.restore(model)
     return TrainingResult(
         device_name=torch.cuda.get_device_name() if device.type == "cuda" else "CPU",
-        num_steps=done,
-        num_tokens=done * plan.batch_tokens,
+        num_steps=step,
+        num_tokens=step * plan.batch_tokens,
         train_loss=train_loss,
         held_out_loss=held_out.best_loss,
-        elapsed_s=time.monotonic() - began_s,
+        elapsed_s=schedule.elapsed_s,
     )
 
 
