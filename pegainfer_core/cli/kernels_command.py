@@ -85,8 +85,8 @@ def released_specs(arch: Arch) -> list[KernelSpec]:
         for sizes in _QWEN3:
             decoder = _decoder(*sizes, _QWEN3_HEAD_DIM, page_tokens)
             found |= dict.fromkeys(decoder_specs(decoder, arch))
-        for *sizes, value_heads in _QWEN35:
-            decoder = _decoder(*sizes, _QWEN35_HEAD_DIM, page_tokens)
+        for hidden, intermediate, heads, kv_heads, value_heads in _QWEN35:
+            decoder = _decoder(hidden, intermediate, heads, kv_heads, _QWEN35_HEAD_DIM, page_tokens)
             hybrid = catalog.hybrid_specs(decoder, _delta(value_heads), _QWEN35_ROTARY_DIM, arch)
             found |= dict.fromkeys(decoder_specs(decoder, arch) + hybrid)
     return list(found)
