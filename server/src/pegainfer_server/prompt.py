@@ -9,7 +9,7 @@ import msgspec
 
 from pegainfer_core.contract import ContextLength, EmptyPrompt, InvalidToken
 from pegainfer_core.text import ChatTemplateError, TextError
-from pegainfer_server.api_error import invalid, rejected, unsupported
+from pegainfer_server.api_error import invalid, rejected
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -29,35 +29,66 @@ class Prompt(NamedTuple):
     Attributes:
         text: What the ids were made from, None for ids.
         continued: Text of the message that the answer continues, "" if it begins a new one.
+        param: Field it came from.
     """
 
     token_ids: list[int]
     text: str | None
     continued: str = ""
+    param: str = "prompt"
 
 
-async def completion_prompt(
-    model: ServedModel, given: str | list[str | int | list[int]], add_special_tokens: bool
-) -> Prompt:
-    """The prompt of a completion.
+class CompletionInput(NamedTuple):
+    """One prompt of a completion as it was sent, and where."""
+
+    given: str | list[int]
+    param: str
+
+
+def completion_inputs(given: str | list[str | int | list[int]]) -> list[CompletionInput]:
+    """Tell the four forms of a prompt apart: a text, ids, texts, lists of ids.
 
     Raises:
-        ApiError: 400, several prompts, an unknown id, or text that has no UTF-8 form.
+        ApiError: 400, a list that is none of these.
     """
     if isinstance(given, str):
-        return Prompt(await _encode(model.text, given, add_special_tokens, "prompt"), given)
-    if not _are_ids(given):
-        raise unsupported(
-            "prompt must be one string or one list of token ids; "
-            "send several prompts as several requests",
+        return [CompletionInput(given, "prompt")]
+    if _are_ids(given):
+        return [CompletionInput(given, "prompt")]
+    kinds = set(map(type, given))
+    if kinds not in ({str}, {list}):
+        raise invalid(
+            "prompt must be a string, a list of token ids, a list of strings or a list of lists "
+            "of token ids, not a mixture",
             "prompt",
         )
+    return [
+        CompletionInput(item, f"prompt[{index}]")
+        for index, item in enumerate(given)
+        if not isinstance(item, int)
+    ]
+
+
+async def completion_prompts(
+    model: ServedModel, inputs: Sequence[CompletionInput], add_special_tokens: bool
+) -> list[Prompt]:
+    """The prompts of a completion.
+
+    Raises:
+        ApiError: 400, an unknown id, or text that has no UTF-8 form.
+    """
     vocab_size = model.info.vocab_size
-    for token_id in given:
-        if not 0 <= token_id < vocab_size:
-            reason = InvalidToken(token_id=token_id, vocab_size=vocab_size)
-            raise _refusal(reason, "prompt")
-    return Prompt(given, None)
+    prompts = []
+    for given, param in inputs:
+        if isinstance(given, str):
+            token_ids = await _encode(model.text, given, add_special_tokens, param)
+            prompts.append(Prompt(token_ids, given, param=param))
+            continue
+        if given and not 0 <= min(given) <= max(given) < vocab_size:
+            unknown = next(token_id for token_id in given if not 0 <= token_id < vocab_size)
+            raise _refusal(InvalidToken(token_id=unknown, vocab_size=vocab_size), param)
+        prompts.append(Prompt(given, None, param=param))
+    return prompts
 
 
 async def chat_prompt(
@@ -128,7 +159,8 @@ def fit_context(
         wanted = asked if asked is not None else default or 1
         keep = truncate if truncate >= 0 else max(limit_tokens - wanted, 1)
         if keep < len(prompt.token_ids):
-            prompt = Prompt(prompt.token_ids[len(prompt.token_ids) - keep :], None)
+            kept = prompt.token_ids[len(prompt.token_ids) - keep :]
+            prompt = Prompt(kept, None, param=prompt.param)
     num_prompt = len(prompt.token_ids)
     if not num_prompt:
         raise _refusal(EmptyPrompt(), param)

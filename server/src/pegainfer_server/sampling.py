@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from pegainfer_core.contract import SamplingParams
 from pegainfer_server.api_error import invalid, unsupported
-from pegainfer_server.protocol.sampling_fields import MAX_STOP_STRINGS
+from pegainfer_server.protocol.sampling_fields import MAX_CHOICES, MAX_STOP_STRINGS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -50,8 +50,7 @@ def check_shared(request: SamplingFields) -> None:
     Raises:
         ApiError: 400 naming the field.
     """
-    if request.n is not None and request.n > 1:
-        raise unsupported("n above 1 is not supported; send the request several times", "n")
+    check_num_choices(request)
     if request.stream_options is not None and not request.stream:
         raise invalid("stream_options needs stream: true", "stream_options")
     if request.prompt_logprobs is not None and request.stream:
@@ -60,6 +59,22 @@ def check_shared(request: SamplingFields) -> None:
         raise invalid(f"stop takes at most {MAX_STOP_STRINGS} strings", "stop")
     if not all(request.stop_strings):
         raise invalid("stop must not hold an empty string", "stop")
+
+
+def check_num_choices(request: SamplingFields, num_prompts: int = 1) -> None:
+    """Refuse more answers than one request may have, and a choice among more than are shown.
+
+    Raises:
+        ApiError: 400 naming the field.
+    """
+    samples = request.num_samples
+    if request.best_of not in (None, samples):
+        raise unsupported(f"best_of must equal n, which is {samples}; leave it out", "best_of")
+    if samples * num_prompts > MAX_CHOICES:
+        if samples == 1:
+            raise invalid(f"{num_prompts} prompts; at most {MAX_CHOICES} a request", "prompt")
+        prompts = f" of {num_prompts} prompts" if num_prompts > 1 else ""
+        raise invalid(f"n is {samples}{prompts}; at most {MAX_CHOICES} answers a request", "n")
 
 
 def sampling_params(

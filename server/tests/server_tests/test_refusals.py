@@ -50,8 +50,11 @@ def raw(server: Server, path: str, body: str | bytes) -> httpx.Response:
 
 @pytest.mark.parametrize(
     "prompt",
-    ["", [], [""], [[]], ["a", ""], ["a"], [[65]], [1024], [-1], [1.5], [True], [[65], "a"], None],
-)
+    [
+        "", [], [""], [[]], ["a", ""], ["a", 65], [[65], [-1]], [1024], [-1], [1.5], [True],
+        [[65], "a"], None,
+    ],
+)  # fmt: skip
 @pytest.mark.parametrize("stream", [False, True])
 def test_prompts_without_a_meaning(server: Server, prompt: object, stream: bool) -> None:
     response = server.post(COMPLETIONS, {"prompt": prompt, "max_tokens": 1, "stream": stream})
@@ -105,7 +108,9 @@ def test_greedy_takes_any_filter(server: Server, fields: dict[str, Any]) -> None
         ("repetition_penalty", '{"repetition_penalty":0}'),
         ("frequency_penalty", '{"frequency_penalty":3}'),
         ("n", '{"n":0}'),
-        ("n", '{"n":2}'),
+        ("n", '{"n":257}'),
+        ("best_of", '{"best_of":2}'),
+        ("best_of", '{"best_of":1,"n":2}'),
         ("n", '{"n":true}'),
         ("max_tokens", '{"max_tokens":-1}'),
         ("max_tokens", '{"max_tokens":"5"}'),

@@ -30,17 +30,20 @@ class ChatChunks(DoneMarked):
         self._job = job
         self._id = f"chatcmpl-{job.request_id}"
         self._view = LogprobsView(tokenizer, job.logprobs or 0, tokens_as_ids=job.tokens_as_ids)
-        plain = ChatChunkChoice(index=0, delta=ChatDelta(content=TEXT_MARKER), finish_reason=None)
+        self._index = job.index
+        plain = ChatChunkChoice(
+            index=job.index, delta=ChatDelta(content=TEXT_MARKER), finish_reason=None
+        )
         self._head, self._tail = split_around_text(self._chunk([plain]), TEXT_MARKER)
         thought = ChatDelta(reasoning_content=TEXT_MARKER, reasoning=TEXT_MARKER)
-        thinking = ChatChunkChoice(index=0, delta=thought, finish_reason=None)
+        thinking = ChatChunkChoice(index=job.index, delta=thought, finish_reason=None)
         # Its text stands there twice.
         self._around_reasoning = event(self._chunk([thinking])).split(encode_json(TEXT_MARKER))
 
     def opening(self) -> bytes:
         """The role, which clients wait for before any text."""
         delta = ChatDelta(role="assistant", content="")
-        chunk = self._chunk([ChatChunkChoice(index=0, delta=delta, finish_reason=None)])
+        chunk = self._chunk([ChatChunkChoice(index=self._index, delta=delta, finish_reason=None)])
         if self._job.return_token_ids:
             chunk = self._chunk(chunk.choices, prompt_token_ids=self._job.prompt_token_ids)
         return event(chunk)
@@ -69,7 +72,9 @@ class ChatChunks(DoneMarked):
         if not (answer.content or answer.tool_calls):
             return encode_json(answer.reasoning).join(self._around_reasoning)
         return b"".join(
-            event(self._chunk([ChatChunkChoice(index=0, delta=delta, finish_reason=None)]))
+            event(
+                self._chunk([ChatChunkChoice(index=self._index, delta=delta, finish_reason=None)])
+            )
             for delta in _deltas(answer)
         )
 
@@ -78,18 +83,20 @@ class ChatChunks(DoneMarked):
         job, answer = self._job, piece.answer
         deltas = [ChatDelta(content=piece.text)] if answer is None else _deltas(answer)
         first = ChatChunkChoice(
-            index=0,
+            index=self._index,
             delta=deltas[0] if deltas else ChatDelta(content=""),
             logprobs=UNSET if job.logprobs is None else self._view.chat(piece),
             token_ids=piece.new_token_ids if job.return_token_ids else UNSET,
             finish_reason=None,
         )
-        others = [ChatChunkChoice(index=0, delta=d, finish_reason=None) for d in deltas[1:]]
+        others = [
+            ChatChunkChoice(index=self._index, delta=d, finish_reason=None) for d in deltas[1:]
+        ]
         return b"".join(event(self._chunk([choice], usage)) for choice in (first, *others))
 
     def _ending(self, ending: Ending, usage: Usage | None) -> bytes:
         choice = ChatChunkChoice(
-            index=0,
+            index=self._index,
             delta=ChatDelta(),
             finish_reason=ending.chat_reason,
             stop_reason=ending.stop_reason,

@@ -30,7 +30,7 @@ class CompletionChunks(DoneMarked):
         self._id = f"cmpl-{job.request_id}"
         self._view = LogprobsView(tokenizer, job.logprobs or 0, tokens_as_ids=job.tokens_as_ids)
         self._shows_prompt_ids = job.return_token_ids
-        plain = CompletionChunkChoice(index=0, text=TEXT_MARKER, finish_reason=None)
+        plain = CompletionChunkChoice(index=job.index, text=TEXT_MARKER, finish_reason=None)
         self._head, self._tail = split_around_text(self._chunk([plain]), TEXT_MARKER)
 
     def opening(self) -> bytes:
@@ -59,7 +59,7 @@ class CompletionChunks(DoneMarked):
     def _event(self, piece: Piece, ending: Ending | None, usage: Usage | None) -> bytes:
         job = self._job
         choice = CompletionChunkChoice(
-            index=0,
+            index=job.index,
             text=piece.text,
             logprobs=UNSET if job.logprobs is None else self._view.completion(piece),
             prompt_token_ids=job.prompt_token_ids if self._shows_prompt_ids else UNSET,

@@ -8,7 +8,7 @@ import logging
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from litestar.types import Send
 
@@ -20,9 +20,9 @@ logger = logging.getLogger(__name__)
 class EventWriter:
     """Writes the body of a started response; belongs to the task that made it."""
 
-    def __init__(self, send: Send, stream: RequestStream, ping: bytes) -> None:
+    def __init__(self, send: Send, streams: Sequence[RequestStream], ping: bytes) -> None:
         self._send = send
-        self._stream = stream
+        self._streams = streams
         self._task = asyncio.current_task()
         self._idle_ticks = 0
         self._ping_body = ping
@@ -34,17 +34,19 @@ class EventWriter:
             await self._ping
             self._ping = None
         self._idle_ticks = 0
-        self._stream.writing = True
+        for stream in self._streams:
+            stream.writing = True
         await self._send({"type": "http.response.body", "body": body, "more_body": more_body})
-        self._stream.writing = False
+        for stream in self._streams:
+            stream.writing = False
 
     def tick(self, ticks_per_ping: int) -> None:
         """Called in regular intervals from outside the task."""
-        if self._stream.overflowed and self._task is not None:
+        if self._overflowed is not None and self._task is not None:
             self._task.cancel()
             return
         self._idle_ticks += 1
-        if self._idle_ticks >= ticks_per_ping and not self._stream.writing:
+        if self._idle_ticks >= ticks_per_ping and not self._streams[0].writing:
             self._idle_ticks = 0
             self._ping = asyncio.ensure_future(self._send_ping())
 
@@ -54,9 +56,15 @@ class EventWriter:
         try:
             yield
         except asyncio.CancelledError:
-            if not self._stream.overflowed:
+            stream = self._overflowed
+            if stream is None:
                 raise
-            logger.warning("request %d: the client does not read; cut off", self._stream.request_id)
+            logger.warning("request %d: the client does not read; cut off", stream.request_id)
+
+    @property
+    def _overflowed(self) -> RequestStream | None:
+        """One whose client has not read for too long."""
+        return next((stream for stream in self._streams if stream.overflowed), None)
 
     async def _send_ping(self) -> None:
         await self._send({"type": "http.response.body", "body": self._ping_body, "more_body": True})

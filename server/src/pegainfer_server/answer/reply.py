@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from pegainfer_server.answer.stream_keeper import StreamKeeper
     from pegainfer_server.answer.whole import WholeEncoder
     from pegainfer_server.generation import Generation, Piece
+    from pegainfer_server.protocol.usage import Usage
 
 JSON = b"application/json"
 
@@ -80,7 +81,7 @@ class WholeReply(Reply):
         """
         generation = self._generation
         pieces: list[Piece] = []
-        with watched(generation, receive):
+        with watched(receive, generation):
             while generation.ending is None:
                 pieces += await generation.next_pieces()
         if not generation.abandoned:
@@ -89,8 +90,8 @@ class WholeReply(Reply):
 
 
 @contextlib.contextmanager
-def watched(generation: Generation, receive: Receive) -> Iterator[None]:
-    """Abort the generation when its client goes away, and account for it at the end.
+def watched(receive: Receive, *generations: Generation) -> Iterator[None]:
+    """Abort generations when their client goes away, and account for them at the end.
 
     Servers cancel no handler of a client that left, so somebody has to wait for the news.
     """
@@ -98,15 +99,17 @@ def watched(generation: Generation, receive: Receive) -> Iterator[None]:
     async def wait_for_disconnect() -> None:
         while (await receive())["type"] != "http.disconnect":
             pass
-        if generation.ending is None:
-            generation.abandon()
+        for generation in generations:
+            if generation.ending is None:
+                generation.abandon()
 
     watcher = asyncio.ensure_future(wait_for_disconnect())
     try:
         yield
     finally:
         watcher.cancel()
-        generation.close()
+        for generation in generations:
+            generation.close()
 
 
 class StreamReply(Reply):
@@ -126,30 +129,56 @@ class StreamReply(Reply):
         Raises:
             ApiError: The engine refused the request before anything was sent.
         """
-        with watched(self._generation, receive):
-            pieces = await self._first_pieces()
+        generations = self.generations
+        with watched(receive, *generations):
+            body = self.opening()
+            try:
+                async with asyncio.timeout(self._keeper.ping_interval_s):
+                    body += await self.next_events()
+            except TimeoutError:
+                pass  # A long queue: from here on the client gets pings.
             await send({"type": "http.response.start", "status": 200, "headers": HEADERS})
-            writer = EventWriter(send, self._generation.stream, self._chunks.ping)
+            streams = [generation.stream for generation in generations]
+            writer = EventWriter(send, streams, self._chunks.ping)
             with self._keeper.keeping(writer), writer.cut_off_quietly():
-                await self._events(pieces, writer)
+                await self._write(body, writer)
 
-    async def _first_pieces(self) -> list[Piece]:
-        try:
-            async with asyncio.timeout(self._keeper.ping_interval_s):
-                return await self._generation.next_pieces()
-        except TimeoutError:
-            return []  # A long queue: from here on the client gets pings.
+    @property
+    def generations(self) -> Sequence[Generation]:
+        """What makes the answer."""
+        return (self._generation,)
 
-    async def _events(self, pieces: list[Piece], writer: EventWriter) -> None:
-        generation, chunks = self._generation, self._chunks
-        body = chunks.opening() + chunks.pieces(pieces, generation)
+    @property
+    def usage(self) -> Usage:
+        """Tokens so far."""
+        return self._generation.usage
+
+    @property
+    def ended(self) -> bool:
+        """Whether no events follow but those at the end of every stream."""
+        return self._generation.ending is not None
+
+    def opening(self) -> bytes:
+        """Events before any text."""
+        return self._chunks.opening()
+
+    async def next_events(self) -> bytes:
+        """Wait for the engine; not to be called when all has ended.
+
+        Raises:
+            ApiError: The engine refused or lost the request.
+        """
+        return self._chunks.pieces(await self._generation.next_pieces(), self._generation)
+
+    async def _write(self, body: bytes, writer: EventWriter) -> None:
+        chunks = self._chunks
         try:
-            while generation.ending is None:
+            while not self.ended:
                 if body:
                     await writer.write(body)
-                body = chunks.pieces(await generation.next_pieces(), generation)
-            if generation.job.include_usage:
-                body += chunks.usage(generation.usage)
+                body = await self.next_events()
+            if self._generation.job.include_usage:
+                body += chunks.usage(self.usage)
         except ApiError as error:
             body = chunks.error(error)
         except Exception as error:

@@ -1,4 +1,4 @@
-"""A whole answer, from all its pieces, for each endpoint."""
+"""A whole answer, from all pieces of its choices, for each endpoint."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from msgspec import UNSET
 
 from pegainfer_core.text import join_deltas
 from pegainfer_server.answer.logprobs_view import LogprobsView
+from pegainfer_server.answer.several import total_usage
 from pegainfer_server.answer.sse import encode_json
 from pegainfer_server.generation import Piece
 from pegainfer_server.protocol.chat import ChatChoice, ChatMessage, ChatResponse
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from pegainfer_core.text import Tokenizer
+    from pegainfer_server.answer.several import Choice
     from pegainfer_server.generation import Ending, Generation
     from pegainfer_server.protocol.logprobs import PromptLogprobs
 
@@ -36,14 +38,45 @@ class WholeEncoder(Protocol):
         ...
 
 
-def encode_completion(
-    generation: Generation, pieces: Sequence[Piece], ending: Ending, tokenizer: Tokenizer
-) -> bytes:
+def encode_completions(choices: Sequence[Choice], tokenizer: Tokenizer) -> bytes:
     """The body of `/v1/completions`."""
+    job = choices[0].generation.job
+    response = CompletionResponse(
+        id=f"cmpl-{job.request_id}",
+        object="text_completion",
+        created=job.created,
+        model=job.model,
+        system_fingerprint=None,
+        choices=[_completion(choice, tokenizer) for choice in choices],
+        usage=total_usage([choice.generation for choice in choices]),
+    )
+    return encode_json(response)
+
+
+def encode_chats(choices: Sequence[Choice], tokenizer: Tokenizer) -> bytes:
+    """The body of `/v1/chat/completions`."""
+    generation = choices[0].generation
+    job = generation.job
+    response = ChatResponse(
+        id=f"chatcmpl-{job.request_id}",
+        object="chat.completion",
+        created=job.created,
+        model=job.model,
+        system_fingerprint=None,
+        choices=[_chat(choice, tokenizer) for choice in choices],
+        usage=total_usage([choice.generation for choice in choices]),
+        prompt_token_ids=job.prompt_token_ids if job.return_token_ids else UNSET,
+        prompt_logprobs=_prompt_logprobs(generation, tokenizer) or UNSET,
+    )
+    return encode_json(response)
+
+
+def _completion(choice: Choice, tokenizer: Tokenizer) -> CompletionChoice:
+    generation, pieces, ending = choice
     job = generation.job
     whole = _join(pieces)
-    choice = CompletionChoice(
-        index=0,
+    return CompletionChoice(
+        index=job.index,
         text=whole.text,
         logprobs=None if job.logprobs is None else _view(generation, tokenizer).completion(whole),
         finish_reason=ending.finish_reason,
@@ -52,44 +85,20 @@ def encode_completion(
         token_ids=_new_token_ids(pieces) if job.return_token_ids else UNSET,
         prompt_logprobs=_prompt_logprobs(generation, tokenizer) or UNSET,
     )
-    response = CompletionResponse(
-        id=f"cmpl-{job.request_id}",
-        object="text_completion",
-        created=job.created,
-        model=job.model,
-        system_fingerprint=None,
-        choices=[choice],
-        usage=generation.usage,
-    )
-    return encode_json(response)
 
 
-def encode_chat(
-    generation: Generation, pieces: Sequence[Piece], ending: Ending, tokenizer: Tokenizer
-) -> bytes:
-    """The body of `/v1/chat/completions`."""
+def _chat(choice: Choice, tokenizer: Tokenizer) -> ChatChoice:
+    generation, pieces, ending = choice
     job = generation.job
     whole = _join(pieces)
-    choice = ChatChoice(
-        index=0,
+    return ChatChoice(
+        index=job.index,
         message=_message(whole, pieces),
         logprobs=None if job.logprobs is None else _view(generation, tokenizer).chat(whole),
         finish_reason=ending.chat_reason,
         stop_reason=ending.stop_reason,
         token_ids=_new_token_ids(pieces) if job.return_token_ids else UNSET,
     )
-    response = ChatResponse(
-        id=f"chatcmpl-{job.request_id}",
-        object="chat.completion",
-        created=job.created,
-        model=job.model,
-        system_fingerprint=None,
-        choices=[choice],
-        usage=generation.usage,
-        prompt_token_ids=job.prompt_token_ids if job.return_token_ids else UNSET,
-        prompt_logprobs=_prompt_logprobs(generation, tokenizer) or UNSET,
-    )
-    return encode_json(response)
 
 
 def _message(whole: Piece, pieces: Sequence[Piece]) -> ChatMessage:

@@ -42,8 +42,7 @@ REFUSED: Final[Mapping[str, Neutral]] = {
     "include_reasoning": (True,),
     "separate_reasoning": (True, False),
     "thinking_token_budget": _NOTHING,
-    # Several answers and other searches.
-    "best_of": (1,),
+    # Other searches.
     "use_beam_search": _OFF,
     "length_penalty": (1, 1.0),
     "early_stopping": _OFF,

@@ -6,6 +6,8 @@ import msgspec
 from msgspec import Meta
 
 MAX_STOP_STRINGS = 16
+MAX_CHOICES = 256
+"""Most answers to one request: samples of all its prompts."""
 
 
 class StreamOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -55,6 +57,7 @@ class SamplingFields(GenerationFields, frozen=True, kw_only=True):
     stop: str | list[str] | None = None
     include_stop_str_in_output: bool | None = None
     n: Annotated[int, Meta(ge=1)] | None = None
+    best_of: Annotated[int, Meta(ge=1)] | None = None
     prompt_logprobs: int | None = None
     stream_options: StreamOptions | None = None
     add_special_tokens: bool | None = None
@@ -68,6 +71,11 @@ class SamplingFields(GenerationFields, frozen=True, kw_only=True):
         if self.stop is None:
             return []
         return [self.stop] if isinstance(self.stop, str) else self.stop
+
+    @property
+    def num_samples(self) -> int:
+        """Answers to each prompt."""
+        return self.n or 1
 
     @property
     def include_usage(self) -> bool:

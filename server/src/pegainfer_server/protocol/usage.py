@@ -31,6 +31,12 @@ class Usage(msgspec.Struct, frozen=True, kw_only=True):
     prompt_tokens_details: PromptTokensDetails
     completion_tokens_details: CompletionTokensDetails | UnsetType = UNSET
 
+    @property
+    def num_reasoning_tokens(self) -> int | None:
+        """Those of the answer; None where reasoning is not told apart."""
+        details = self.completion_tokens_details
+        return None if details is UNSET else details.reasoning_tokens
+
     @classmethod
     def of(
         cls,

@@ -8,8 +8,9 @@ from litestar.datastructures import State
 from litestar.handlers import HTTPRouteHandler
 
 from pegainfer_server.answer.chat_chunks import ChatChunks
-from pegainfer_server.answer.reply import Reply, StreamReply, WholeReply
-from pegainfer_server.answer.whole import encode_chat
+from pegainfer_server.answer.reply import Reply
+from pegainfer_server.answer.several import ChoicesReply, stream_reply
+from pegainfer_server.answer.whole import encode_chats
 from pegainfer_server.api_error import invalid
 from pegainfer_server.job import Job
 from pegainfer_server.prompt import Prompt, chat_prompt, fit_context
@@ -34,11 +35,12 @@ def chat_route(state: ServerState) -> HTTPRouteHandler:
     ) -> Reply:
         model = state.serving()
         request_id = adopt_request_id(request.scope, data.request_id)
-        generation = state.start(await chat_job(model, data, request_id))
-        if generation.job.stream:
-            chunks = ChatChunks(generation.job, model.tokenizer)
-            return StreamReply(generation, chunks, state.keeper)
-        return WholeReply(generation, model.tokenizer, encode_chat)
+        job = await chat_job(model, data, request_id)
+        generations = state.start_all(job.samples(data.num_samples))
+        if not job.stream:
+            return ChoicesReply(generations, model.tokenizer, encode_chats)
+        chunks = [ChatChunks(generation.job, model.tokenizer) for generation in generations]
+        return stream_reply(generations, chunks, state.keeper)
 
     return create_chat_completion
 

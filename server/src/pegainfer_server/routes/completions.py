@@ -5,19 +5,21 @@ from typing import Annotated
 from litestar import Request, post
 from litestar.datastructures import State
 from litestar.handlers import HTTPRouteHandler
+from msgspec.structs import replace
 
 from pegainfer_core.text import TextOutput, Tokenizer
 from pegainfer_server.answer.completion_chunks import CompletionChunks
-from pegainfer_server.answer.reply import Reply, StreamReply, WholeReply
-from pegainfer_server.answer.whole import encode_completion
+from pegainfer_server.answer.reply import Reply
+from pegainfer_server.answer.several import ChoicesReply, stream_reply
+from pegainfer_server.answer.whole import encode_completions
 from pegainfer_server.api_error import invalid
 from pegainfer_server.job import Echo, Job
-from pegainfer_server.prompt import Prompt, completion_prompt, fit_context
+from pegainfer_server.prompt import Prompt, completion_inputs, completion_prompts, fit_context
 from pegainfer_server.protocol.completion import DEFAULT_MAX_TOKENS, CompletionRequest
 from pegainfer_server.protocol.refused import REFUSED
 from pegainfer_server.request_id import adopt_request_id
 from pegainfer_server.routes.body import JSON_BODY, strict_body
-from pegainfer_server.sampling import check_shared, renames, sampling_params
+from pegainfer_server.sampling import check_num_choices, check_shared, renames, sampling_params
 from pegainfer_server.served_model import ServedModel
 from pegainfer_server.state import ServerState
 
@@ -33,17 +35,21 @@ def completion_route(state: ServerState) -> HTTPRouteHandler:
     ) -> Reply:
         model = state.serving()
         request_id = adopt_request_id(request.scope, data.request_id)
-        generation = state.start(await completion_job(model, data, request_id))
-        if generation.job.stream:
-            chunks = CompletionChunks(generation.job, model.tokenizer)
-            return StreamReply(generation, chunks, state.keeper)
-        return WholeReply(generation, model.tokenizer, encode_completion)
+        jobs = await completion_jobs(model, data, request_id)
+        samples = [sample for job in jobs for sample in job.samples(data.num_samples)]
+        generations = state.start_all(samples)
+        if not data.stream:
+            return ChoicesReply(generations, model.tokenizer, encode_completions)
+        chunks = [CompletionChunks(generation.job, model.tokenizer) for generation in generations]
+        return stream_reply(generations, chunks, state.keeper)
 
     return create_completion
 
 
-async def completion_job(model: ServedModel, data: CompletionRequest, request_id: str) -> Job:
-    """Everything about a completion, decided.
+async def completion_jobs(
+    model: ServedModel, data: CompletionRequest, request_id: str
+) -> list[Job]:
+    """Everything about a completion, decided: a job for each prompt.
 
     Raises:
         ApiError: The request asks for something impossible.
@@ -52,23 +58,28 @@ async def completion_job(model: ServedModel, data: CompletionRequest, request_id
     check_shared(data)
     if data.max_tokens == 0 and not data.echo and data.prompt_logprobs is None:
         raise invalid("max_tokens 0 needs echo or prompt_logprobs", "max_tokens")
+    given = completion_inputs(data.prompt)
+    check_num_choices(data, len(given))
     add_special_tokens = data.add_special_tokens is not False
-    prompt, max_tokens = fit_context(
-        await completion_prompt(model, data.prompt, add_special_tokens),
-        model.info.max_model_len,
-        asked=data.max_tokens,
-        default=DEFAULT_MAX_TOKENS,
-        truncate=data.truncate_prompt_tokens,
-        param="prompt",
-    )
-    skip_special_tokens = data.skip_special_tokens is not False
-    return Job.of(
+    prompts = [
+        fit_context(
+            prompt,
+            model.info.max_model_len,
+            asked=data.max_tokens,
+            default=DEFAULT_MAX_TOKENS,
+            truncate=data.truncate_prompt_tokens,
+            param=prompt.param,
+        )
+        for prompt in await completion_prompts(model, given, add_special_tokens)
+    ]
+    first, max_tokens = prompts[0]
+    job = Job.of(
         data,
         endpoint=PATH,
         request_id=request_id,
         model=name,
-        prompt_token_ids=prompt.token_ids,
-        prompt_param="prompt",
+        prompt_token_ids=first.token_ids,
+        prompt_param=first.param,
         renames=renames(),
         params=sampling_params(
             data,
@@ -78,8 +89,18 @@ async def completion_job(model: ServedModel, data: CompletionRequest, request_id
             logprobs=data.logprobs,
             prompt_logprobs=_prompt_logprobs(data),
         ),
-        echo=_echo(prompt, model.tokenizer, skip_special_tokens) if data.echo else None,
     )
+    return [
+        replace(
+            job,
+            index=index,
+            prompt_token_ids=prompt.token_ids,
+            prompt_param=prompt.param,
+            params=replace(job.params, max_tokens=max_tokens),
+            echo=_echo(prompt, model.tokenizer, job.skip_special_tokens) if data.echo else None,
+        )
+        for index, (prompt, max_tokens) in enumerate(prompts)
+    ]
 
 
 def _prompt_logprobs(data: CompletionRequest) -> int | None:

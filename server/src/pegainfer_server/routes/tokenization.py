@@ -10,7 +10,7 @@ from pegainfer_core.text import TokenizerError
 from pegainfer_server.answer.reply import BytesReply
 from pegainfer_server.answer.sse import encode_json
 from pegainfer_server.api_error import invalid
-from pegainfer_server.prompt import chat_prompt, completion_prompt
+from pegainfer_server.prompt import chat_prompt, completion_inputs, completion_prompts
 from pegainfer_server.protocol.refused import REFUSED
 from pegainfer_server.protocol.tokenization import (
     DetokenizeRequest,
@@ -71,6 +71,7 @@ async def _token_ids(model: ServedModel, data: TokenizeRequest) -> list[int]:
             add_special_tokens=data.add_special_tokens,
         )
     else:
-        text = data.prompt or ""
-        prompt = await completion_prompt(model, text, data.add_special_tokens is not False)
+        given = completion_inputs(data.prompt or "")
+        adds = data.add_special_tokens is not False
+        prompt = (await completion_prompts(model, given, adds))[0]
     return prompt.token_ids
