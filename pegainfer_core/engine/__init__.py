@@ -14,6 +14,7 @@ from pegainfer_core.engine.chunking import plan_chunks, prefill_budget, share_pr
 from pegainfer_core.engine.gauges import take_metrics
 from pegainfer_core.engine.idle_memory import IdleMemory
 from pegainfer_core.engine.info import engine_info
+from pegainfer_core.engine.json_log import JsonLogFormatter
 from pegainfer_core.engine.kv_offload import KvOffload, NoOffload
 from pegainfer_core.engine.late_match import match_late
 from pegainfer_core.engine.ledger import Ledger, LedgerError
@@ -58,6 +59,7 @@ __all__ = [
     "EngineClient",
     "FixedPrefillBudget",
     "IdleMemory",
+    "JsonLogFormatter",
     "KvOffload",
     "LaunchedStep",
     "Ledger",

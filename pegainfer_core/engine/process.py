@@ -55,8 +55,13 @@ logger = logging.getLogger(__name__)
 class ProcessEngine:
     """`EngineHandle` over a child process and a socket pair."""
 
-    def __init__(self, context: LaunchContext, plan: ServePlan) -> None:
+    def __init__(self, context: LaunchContext, plan: ServePlan, *, json_logs: bool = False) -> None:
         """Start the worker and return once its engine is ready.
+
+        Args:
+            context: What to load.
+            plan: How to run it.
+            json_logs: Whether the worker writes its log lines as JSON.
 
         Raises:
             ConfigError: Checkpoint or options are at fault.
@@ -70,7 +75,7 @@ class ProcessEngine:
         self._fault = ""
         self._dead = False
         self._closing = False
-        self._process, self._channel = self._spawn()
+        self._process, self._channel = self._spawn(json_logs)
         self._messages = self._channel.receive(msgspec.msgpack.Decoder(FromWorker))
         self._info = self._launch(context, plan)
         self._reader = threading.Thread(target=self._read, name="pegainfer-reader", daemon=True)
@@ -151,10 +156,12 @@ class ProcessEngine:
         self._reader.join()
         self._channel.close()
 
-    def _spawn(self) -> tuple[subprocess.Popen[bytes], Channel]:
+    def _spawn(self, json_logs: bool) -> tuple[subprocess.Popen[bytes], Channel]:
         ours, theirs = socket.socketpair()
         command = [sys.executable, "-m", "pegainfer_core.engine.worker"]
         command += [str(theirs.fileno()), str(self._heartbeat.fd)]
+        if json_logs:
+            command.append("json")
         with theirs:
             process = subprocess.Popen(
                 command,

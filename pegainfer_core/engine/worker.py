@@ -1,7 +1,8 @@
 """Main of an engine process: build the family's engine, bridge it to the server's socket.
 
-Started as `python -m pegainfer_core.engine.worker SOCKET_FD HEARTBEAT_FD`. No registry crosses
-the process: the launch message names the plugin module to import.
+Started as `python -m pegainfer_core.engine.worker SOCKET_FD HEARTBEAT_FD [json]`; the last word
+asks for JSON log lines. No registry crosses the process: the launch message names the plugin
+module to import.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ import msgspec
 from pegainfer_core.contract import EngineError, HealthState
 from pegainfer_core.engine.command import Abort, Close, ResetPrefixCache, Submit
 from pegainfer_core.engine.heartbeat import Heartbeat
+from pegainfer_core.engine.json_log import JsonLogFormatter
 from pegainfer_core.engine.outbox import Outbox
 from pegainfer_core.engine.wire import Channel, Fault, Launch, Ready, StartFailed, ToWorker
 from pegainfer_core.weights.errors import ConfigError
@@ -153,9 +155,18 @@ def _die_if_hung(seconds: float) -> None:
     timer.start()
 
 
+def _set_up_logging(*, as_json: bool) -> None:
+    if not as_json:
+        logging.basicConfig(level=logging.WARNING, format="engine: %(levelname)s %(message)s")
+        return
+    handler = logging.StreamHandler()
+    handler.setFormatter(JsonLogFormatter())
+    logging.basicConfig(level=logging.WARNING, handlers=[handler])
+
+
 def main() -> int:
     """Run until the server closes the engine, dies, or the engine fails."""
-    logging.basicConfig(level=logging.WARNING, format="engine: %(levelname)s %(message)s")
+    _set_up_logging(as_json="json" in sys.argv[3:])
     # The server decides when to stop; a Ctrl-C or a service manager signals the whole group.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_IGN)

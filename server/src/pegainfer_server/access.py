@@ -43,7 +43,7 @@ class AccessRules:
         self._check_host(headers.get(b"host", b"").decode("latin-1"))
         self._check_origin(headers)
         if self._digests and method != "OPTIONS" and path.rstrip("/") not in UNKEYED_PATHS:
-            self._check_key(headers.get(b"authorization", b""))
+            self._check_key(headers)
 
     def cors_headers(self, headers: Mapping[bytes, bytes]) -> list[tuple[bytes, bytes]]:
         """Headers that let an allowed foreign page read the response."""
@@ -79,14 +79,18 @@ class AccessRules:
         host = headers.get(b"host", b"").decode("latin-1").lower()
         return bool(host) and origin.scheme in ("http", "https") and origin.netloc == host
 
-    def _check_key(self, authorization: bytes) -> None:
-        scheme, _, key = authorization.partition(b" ")
-        given = digest(key.strip())
-        matches = [hmac.compare_digest(given, accepted) for accepted in self._digests]
-        if scheme.lower() != b"bearer" or not any(matches):
+    def _check_key(self, headers: Mapping[bytes, bytes]) -> None:
+        scheme, _, bearer = headers.get(b"authorization", b"").partition(b" ")
+        keys = [bearer] if scheme.lower() == b"bearer" else []
+        if b"x-api-key" in headers:  # What clients of Anthropic's API send.
+            keys.append(headers[b"x-api-key"])
+        given = [digest(key.strip()) for key in keys]
+        # Every digest is compared with every other, so that time tells nothing of the keys.
+        matches = [hmac.compare_digest(one, known) for one in given for known in self._digests]
+        if not any(matches):
             raise ApiError(
                 401,
-                "a valid API key is needed: send it as Authorization: Bearer KEY",
+                "a valid API key is needed: send it as Authorization: Bearer KEY or as x-api-key",
                 type="authentication_error",
                 code="invalid_api_key",
             )

@@ -21,9 +21,38 @@ if TYPE_CHECKING:
 
     from pegainfer_server.settings import ServerSettings
 
+#: OpenAI's and Anthropic's clients describe themselves in these.
+_STAINLESS = (
+    b"arch",
+    b"helper-method",
+    b"lang",
+    b"os",
+    b"package-version",
+    b"retry-count",
+    b"runtime",
+    b"runtime-version",
+    b"timeout",
+)
+#: Those that clients in browsers send. A star would not cover `authorization`.
+_ALLOWED_HEADERS = b", ".join(
+    (
+        b"authorization",
+        b"content-type",
+        b"x-api-key",
+        b"x-request-id",
+        b"traceparent",
+        b"tracestate",
+        b"anthropic-version",
+        b"anthropic-beta",
+        b"anthropic-dangerous-direct-browser-access",
+        b"openai-organization",
+        b"openai-project",
+        *(b"x-stainless-" + name for name in _STAINLESS),
+    )
+)
 _PREFLIGHT_HEADERS = (
     (b"access-control-allow-methods", b"GET, POST, OPTIONS"),
-    (b"access-control-allow-headers", b"authorization, content-type, x-request-id"),
+    (b"access-control-allow-headers", _ALLOWED_HEADERS),
     (b"access-control-max-age", b"600"),
 )
 
@@ -105,13 +134,24 @@ def _check_content_type(value: bytes | None) -> None:
 
 
 def _log_access(scope: HTTPScope, status: int, started_s: float) -> None:
-    if access_log.isEnabledFor(logging.INFO):
-        took_ms = (time.monotonic() - started_s) * 1e3
-        access_log.info(
-            "%s %s %d %.0f ms id=%s",
-            scope["method"],
-            scope["path"],
-            status,
-            took_ms,
-            request_id(scope),
-        )
+    if not access_log.isEnabledFor(logging.INFO):
+        return
+    # As it was sent: what percent signs stand for could be the end of a log line.
+    path = scope["raw_path"].decode("latin-1")
+    duration_ms = round((time.monotonic() - started_s) * 1e3)
+    fields = {
+        "request_id": request_id(scope),
+        "method": scope["method"],
+        "path": path,
+        "status": status,
+        "duration_ms": duration_ms,
+    }
+    access_log.info(
+        "%s %s %d %d ms id=%s",
+        scope["method"],
+        path,
+        status,
+        duration_ms,
+        request_id(scope),
+        extra={"fields": fields},
+    )

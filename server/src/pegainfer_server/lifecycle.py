@@ -123,6 +123,10 @@ class Lifecycle:
             log_config=None,
             timeout_graceful_shutdown=_CONNECTIONS_S,
         )
+        if (tls := self._settings.tls) is not None:
+            config.ssl_certfile, config.ssl_keyfile = tls.certfile, tls.keyfile
+            config.ssl_keyfile_password = tls.password
+            config.ssl_ca_certs, config.ssl_cert_reqs = tls.ca_certs, tls.client_certificates
         return WebServer(config)
 
     async def _load_and_serve(self) -> int:

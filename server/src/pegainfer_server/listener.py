@@ -1,4 +1,4 @@
-"""The listening socket, taken before anything slow begins."""
+"""The listening socket, taken before anything slow begins, and what its connections inherit."""
 
 from __future__ import annotations
 
@@ -8,10 +8,18 @@ import socket
 from pegainfer_core.plugin import CommandFault
 
 _BACKLOG = 2048
+#: What a client that does not read can leave in the kernel, which by itself would allow megabytes.
+_SEND_BUFFER_BYTES = 256 << 10
 
 
-def bind(host: str, port: int) -> socket.socket:
+def bind(host: str, port: int, *, stall_timeout_s: float = 0.0) -> socket.socket:
     """Listen on a TCP port. Connections wait until somebody accepts them.
+
+    Args:
+        host: Address of this machine.
+        port: 0 for a free one.
+        stall_timeout_s: How long a connection may have something to send of which its peer takes
+            nothing; then it breaks. 0 for the system's patience, which is endless.
 
     Raises:
         CommandFault: The port is taken or the address cannot be listened on.
@@ -27,6 +35,12 @@ def bind(host: str, port: int) -> socket.socket:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         # Accepted connections inherit it: no token may wait until the one before is acknowledged.
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _SEND_BUFFER_BYTES)
+        # Only the kernel knows when a peer last took something; the application sees its own
+        # buffers fill up much later, and meanwhile the request holds pages that others wait for.
+        if stall_timeout_s and hasattr(socket, "TCP_USER_TIMEOUT"):
+            timeout_ms = round(stall_timeout_s * 1e3)
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, timeout_ms)
         sock.bind(address)
         # Only now is the port ours: one that is bound alone can still be bound by others.
         sock.listen(_BACKLOG)
@@ -36,10 +50,11 @@ def bind(host: str, port: int) -> socket.socket:
     return sock
 
 
-def url(sock: socket.socket) -> str:
+def url(sock: socket.socket, *, tls: bool = False) -> str:
     """Where a listening socket can be reached."""
     host, port = sock.getsockname()[:2]
-    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+    scheme = "https" if tls else "http"
+    return f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"
 
 
 def _fault(host: str, port: int, error: OSError) -> CommandFault:

@@ -44,6 +44,7 @@ class Loading:
         generation_config: str,
         tool_call_parser: str | None = None,
         reasoning_parser: str | None = None,
+        json_logs: bool = False,
     ) -> None:
         """Begin.
 
@@ -53,6 +54,7 @@ class Loading:
             generation_config: Where sampling defaults come from.
             tool_call_parser: Instead of the family's; "none" for no parser.
             reasoning_parser: Likewise.
+            json_logs: Whether an engine process writes its log lines as JSON.
 
         Raises:
             PluginFault: No plugin offers a parser of that name, or two do.
@@ -65,7 +67,7 @@ class Loading:
             tools=tool_call_parser,
         )
         self._engine = _in_thread(
-            lambda: _start_engine(launch, in_process), "pegainfer-load-engine"
+            lambda: _start_engine(launch, in_process, json_logs), "pegainfer-load-engine"
         )
         self._text = _in_thread(
             lambda: _load_text(launch, generation_config), "pegainfer-load-text"
@@ -97,12 +99,12 @@ class Loading:
         return Loaded(handle, text, self._parsers)
 
 
-def _start_engine(launch: PreparedLaunch, in_process: bool) -> EngineHandle:
+def _start_engine(launch: PreparedLaunch, in_process: bool, json_logs: bool) -> EngineHandle:
     if in_process:
         return launch.family.launch(launch.context, launch.plan)
     from pegainfer_core.engine import ProcessEngine
 
-    return ProcessEngine(launch.context, launch.plan)
+    return ProcessEngine(launch.context, launch.plan, json_logs=json_logs)
 
 
 def _load_text(launch: PreparedLaunch, generation_config: str) -> ModelText:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 import msgspec
 from msgspec import Meta
@@ -19,9 +19,30 @@ class ServeOptions(msgspec.Struct, frozen=True, kw_only=True):
         list[str],
         Meta(description="name in the API, may be repeated (default: the checkpoint's folder)"),
     ] = []
+    api_key: Annotated[
+        list[str],
+        Meta(
+            description="accepted API key, may be repeated; other users can see it in the list of "
+            "processes, PEGAINFER_API_KEY and --api-key-file they cannot"
+        ),
+    ] = []
     api_key_file: Annotated[
         str | None,
         Meta(description="file with one accepted API key a line; PEGAINFER_API_KEY adds one"),
+    ] = None
+    ssl_certfile: Annotated[
+        str | None, Meta(description="PEM file with the certificate chain; serves HTTPS")
+    ] = None
+    ssl_keyfile: Annotated[
+        str | None,
+        Meta(
+            description="PEM file with its key (default: in the same file); "
+            "PEGAINFER_SSL_KEYFILE_PASSWORD decrypts it"
+        ),
+    ] = None
+    ssl_ca_certs: Annotated[
+        str | None,
+        Meta(description="PEM file of authorities; clients must then show a certificate of theirs"),
     ] = None
     cors_origin: Annotated[
         list[str],
@@ -57,8 +78,26 @@ class ServeOptions(msgspec.Struct, frozen=True, kw_only=True):
     shutdown_timeout: Annotated[
         float, Meta(ge=0, description="seconds that running requests get after SIGTERM")
     ] = 10.0
+    stall_timeout: Annotated[
+        float,
+        Meta(
+            ge=0,
+            description="seconds after which a client that takes nothing of its answer is "
+            "cut off; 0 never does",
+        ),
+    ] = 15.0
     in_process: Annotated[
         bool, Meta(description="run the engine in the server's process, not in its own")
     ] = False
     access_log: Annotated[bool, Meta(description="log every HTTP request")] = False
+    log_format: Annotated[
+        Literal["text", "json"], Meta(description="json writes one object a line, engine included")
+    ] = "text"
+    otlp_endpoint: Annotated[
+        str | None,
+        Meta(
+            description="URL of an OpenTelemetry collector that takes traces over HTTP, such as "
+            "http://localhost:4318; the OTEL_* variables are honoured too"
+        ),
+    ] = None
     dev: Annotated[bool, Meta(description="add POST /reset_prefix_cache")] = False

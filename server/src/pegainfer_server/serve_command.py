@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import gc
-import logging
-import sys
 import time
 from typing import TYPE_CHECKING
 
 from pegainfer_core import __version__
 from pegainfer_server.listener import bind, url
 from pegainfer_server.loading import Loading
+from pegainfer_server.log_output import LogOutput
 from pegainfer_server.settings import ServerSettings
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from pegainfer_core.plugin import PreparedLaunch
     from pegainfer_server.options import ServeOptions
     from pegainfer_server.served_model import ServedModel
@@ -32,17 +33,18 @@ def serve(launch: PreparedLaunch, options: ServeOptions) -> int:
         EngineError: The engine could not start.
     """
     settings = ServerSettings.resolve(options, launch.context.model_dir)
-    _set_up_logging(access_log=options.access_log)
-    sock = bind(options.host, options.port)
-    where = url(sock)
+    as_json = options.log_format == "json"
+    say = LogOutput(as_json=as_json, access_log=options.access_log).say
+    sock = bind(options.host, options.port, stall_timeout_s=options.stall_timeout)
+    where = url(sock, tls=settings.tls is not None)
     started_s = time.monotonic()
-    _say(f"pegainfer {__version__} on {where}, loading {launch.context.model_dir}")
+    say(f"pegainfer {__version__} on {where}, loading {launch.context.model_dir}")
 
     def on_ready(model: ServedModel) -> None:
         # What was loaded lives as long as the process: a full collection that walks it takes 80 ms.
         gc.collect()
         gc.freeze()
-        _say_ready(model, where, settings, time.monotonic() - started_s)
+        _say_ready(say, model, where, settings, time.monotonic() - started_s)
 
     loading = Loading(
         launch,
@@ -50,6 +52,7 @@ def serve(launch: PreparedLaunch, options: ServeOptions) -> int:
         generation_config=options.generation_config,
         tool_call_parser=options.tool_call_parser,
         reasoning_parser=options.reasoning_parser,
+        json_logs=as_json,
     )
     # Takes about as long as the rest of this start, and the engine is on its way by now.
     import uvloop
@@ -64,26 +67,17 @@ def serve(launch: PreparedLaunch, options: ServeOptions) -> int:
         return runner.run(run())
 
 
-def _set_up_logging(*, access_log: bool) -> None:
-    logging.basicConfig(
-        stream=sys.stderr,
-        level=logging.INFO,
-        format="%(asctime)s %(levelname)s %(name)s: %(message)s",
-    )
-    logging.getLogger("uvicorn").setLevel(logging.WARNING)
-    if not access_log:
-        logging.getLogger("pegainfer_server.access").setLevel(logging.WARNING)
-
-
-def _say_ready(model: ServedModel, where: str, settings: ServerSettings, took_s: float) -> None:
+def _say_ready(
+    say: Callable[[str], None],
+    model: ServedModel,
+    where: str,
+    settings: ServerSettings,
+    took_s: float,
+) -> None:
     info = model.info
-    _say(f"ready on {where} after {took_s:.1f} s: {info.family} on {info.backend}")
-    _say(f"  model      {', '.join(model.names)}; context {info.max_model_len} tokens")
+    say(f"ready on {where} after {took_s:.1f} s: {info.family} on {info.backend}")
+    say(f"  model      {', '.join(model.names)}; context {info.max_model_len} tokens")
     defaults = ", ".join(f"{name} {value}" for name, value in model.sampling_defaults.items())
-    _say(f"  sampling   {defaults or 'temperature 1.0'} (unless a request says otherwise)")
+    say(f"  sampling   {defaults or 'temperature 1.0'} (unless a request says otherwise)")
     keys = f"{len(settings.key_digests)} accepted" if settings.key_digests else "none needed"
-    _say(f"  API keys   {keys}")
-
-
-def _say(line: str) -> None:
-    print(line, flush=True)
+    say(f"  API keys   {keys}")

@@ -10,8 +10,11 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from pegainfer_core.plugin import CommandFault
+from pegainfer_server.tls import TlsFiles
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from pegainfer_server.options import ServeOptions
 
 API_KEY_VARIABLE = "PEGAINFER_API_KEY"
@@ -33,6 +36,7 @@ class ServerSettings(msgspec.Struct, frozen=True, kw_only=True):
         ping_interval_s: Silence before a stream gets a comment.
         shutdown_timeout_s: What running requests get after SIGTERM.
         dev: Whether development routes exist.
+        tls: Certificate and key; None for plain HTTP.
     """
 
     model_names: tuple[str, ...]
@@ -47,6 +51,7 @@ class ServerSettings(msgspec.Struct, frozen=True, kw_only=True):
     ping_interval_s: float = 15.0
     shutdown_timeout_s: float = 10.0
     dev: bool = False
+    tls: TlsFiles | None = None
 
     @classmethod
     def resolve(cls, options: ServeOptions, model_dir: str) -> ServerSettings:
@@ -59,7 +64,7 @@ class ServerSettings(msgspec.Struct, frozen=True, kw_only=True):
             model_names=tuple(options.served_model_name) or (Path(model_dir).name or "model",),
             model_root=model_dir,
             host=options.host,
-            key_digests=_key_digests(options.api_key_file),
+            key_digests=_key_digests(options.api_key, options.api_key_file),
             cors_origins=frozenset(origin.rstrip("/").lower() for origin in options.cors_origin),
             allowed_hosts=frozenset(host.lower() for host in options.allowed_host),
             sampling_flags=_sampling_flags(options.sampling_defaults),
@@ -68,6 +73,7 @@ class ServerSettings(msgspec.Struct, frozen=True, kw_only=True):
             ping_interval_s=options.ping_interval,
             shutdown_timeout_s=options.shutdown_timeout,
             dev=options.dev,
+            tls=TlsFiles.checked(options),
         )
 
 
@@ -86,18 +92,26 @@ def digest(key: bytes) -> bytes:
     return hashlib.sha256(key).digest()
 
 
-def _key_digests(path: str | None) -> tuple[bytes, ...]:
-    keys: list[str] = []
+def _key_digests(given: Sequence[str], path: str | None) -> tuple[bytes, ...]:
+    if any(not key.strip() for key in given):
+        # An unset variable in a script must not become a key, nor a server without one.
+        raise CommandFault("--api-key is empty; give a key, or leave the flag out for none")
+    keys = [key.strip() for key in given]
     if path is not None:
-        try:
-            keys = Path(path).read_text(encoding="utf-8").split()
-        except (OSError, UnicodeDecodeError) as error:
-            raise CommandFault(f"--api-key-file {path} cannot be read: {error}") from error
-        if not keys:
-            raise CommandFault(f"--api-key-file {path} holds no key; write one a line")
-    if os.environ.get(API_KEY_VARIABLE):
-        keys.append(os.environ[API_KEY_VARIABLE])
-    return tuple(digest(key.encode()) for key in keys)
+        keys += _keys_in(path)
+    if from_environment := os.environ.get(API_KEY_VARIABLE, "").strip():
+        keys.append(from_environment)
+    return tuple(dict.fromkeys(digest(key.encode()) for key in keys))
+
+
+def _keys_in(path: str) -> list[str]:
+    try:
+        keys = Path(path).read_text(encoding="utf-8").split()
+    except (OSError, UnicodeDecodeError) as error:
+        raise CommandFault(f"--api-key-file {path} cannot be read: {error}") from error
+    if not keys:
+        raise CommandFault(f"--api-key-file {path} holds no key; write one a line")
+    return keys
 
 
 def _sampling_flags(text: str | None) -> dict[str, float | int]:

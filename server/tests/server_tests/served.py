@@ -16,6 +16,7 @@ import httpx
 import uvicorn
 import uvloop
 from pegainfer_server.app import create_app
+from pegainfer_server.listener import bind
 from pegainfer_server.parsing import ChatParsers
 from pegainfer_server.served_model import ServedModel
 from pegainfer_server.settings import ServerSettings
@@ -116,13 +117,17 @@ def serving(
     change_text: Callable[[ModelText], ModelText] = lambda text: text,
     load: bool = True,
     parsers: ChatParsers | None = None,
+    stall_timeout_s: float = 0.0,
+    send_buffer_bytes: int | None = None,
     **settings: Any,
 ) -> Iterator[Server]:
     """Serve until the block ends."""
     script = script or Script()
     byte_tokenizer(folder, chat_template=chat_template, prepend_bos=prepend_bos)
     text = change_text(ModelText.load(folder, {"eos_token_id": 256}))
-    sock = socket.create_server(("127.0.0.1", 0), backlog=1024)
+    sock = bind("127.0.0.1", 0, stall_timeout_s=stall_timeout_s)
+    if send_buffer_bytes is not None:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, send_buffer_bytes)
     server = Server(sock, script)
     ready = threading.Event()
     resolved = ServerSettings(**{"model_names": ("m",), **settings})
