@@ -72,7 +72,11 @@ class ApiError(Exception):
     @property
     def body(self) -> bytes:
         """The error as JSON."""
-        return msgspec.json.encode(ErrorResponse(self.detail))
+        return self.body_for("")
+
+    def body_for(self, request_id: str) -> bytes:
+        """The error as the JSON body of a response."""
+        return msgspec.json.encode(ErrorResponse(self.detail, request_id))
 
 
 def invalid(message: str, param: str | None, code: str = "invalid_value") -> ApiError:

@@ -18,6 +18,7 @@ from pegainfer_core import __version__
 from pegainfer_server.api_error import ApiError, internal, invalid
 from pegainfer_server.fault_id import log_fault
 from pegainfer_server.guard import Guard
+from pegainfer_server.request_id import request_id
 from pegainfer_server.routes.chat import chat_route
 from pegainfer_server.routes.completions import completion_route
 from pegainfer_server.routes.dev import reset_prefix_cache_route
@@ -80,7 +81,7 @@ def create_app(
 def _on_error(request: Request[None, None, State], error: Exception) -> Response[bytes]:
     api_error = _as_api_error(request, error)
     return Response(
-        api_error.body,
+        api_error.body_for(request_id(request.scope)),
         status_code=api_error.status,
         media_type="application/json",
         headers=api_error.headers,
@@ -102,7 +103,7 @@ def _as_api_error(request: Request[None, None, State], error: Exception) -> ApiE
         return invalid(error.detail, None)
     if isinstance(error, InternalServerException) and error.detail == _CLIENT_GONE:
         return invalid("the client went away before its body was whole", None)
-    return internal(log_fault(error))
+    return internal(log_fault(error, request_id(request.scope)))
 
 
 def _methods(request: Request[None, None, State]) -> list[str]:

@@ -8,8 +8,11 @@ import uuid
 logger = logging.getLogger(__name__)
 
 
-def log_fault(error: BaseException) -> str:
+def log_fault(error: BaseException, request_id: str) -> str:
     """Log an unexpected exception with its traceback; returns the id to tell."""
     error_id = uuid.uuid4().hex[:12]
-    logger.error("internal error %s", error_id, exc_info=error)
+    fields = {"request_id": request_id, "error_id": error_id}
+    logger.error(
+        "internal error %s id=%s", error_id, request_id, exc_info=error, extra={"fields": fields}
+    )
     return error_id

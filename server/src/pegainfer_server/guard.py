@@ -94,7 +94,7 @@ class Guard:
         try:
             self._check(scope, headers, id_is_usable)
         except ApiError as error:
-            await error_reply(error)(scope, receive, answer)
+            await error_reply(error, request_id(scope))(scope, receive, answer)
             return
         if b"access-control-request-method" in headers and scope["method"] == "OPTIONS":
             await BytesReply(b"", status=200, headers=_PREFLIGHT_HEADERS)(scope, receive, answer)
@@ -111,18 +111,23 @@ class Guard:
                 "X-Request-Id",
             )
         if scope["method"] == "POST":
-            _check_content_type(headers.get(b"content-type"))
+            _check_content_type(headers)
 
 
-def error_reply(error: ApiError) -> BytesReply:
+def error_reply(error: ApiError, request_id: str) -> BytesReply:
     """The response an error becomes."""
     headers = [(name.encode(), value.encode()) for name, value in error.headers.items()]
-    return BytesReply(error.body, status=error.status, headers=headers)
+    return BytesReply(error.body_for(request_id), status=error.status, headers=headers)
 
 
-def _check_content_type(value: bytes | None) -> None:
-    """Pages may send other types to foreign servers unasked; no type at all is harmless."""
-    if value is None:
+def _check_content_type(headers: dict[bytes, bytes]) -> None:
+    """Pages may send other types to foreign servers unasked; no type at all is harmless.
+
+    So is a type of no body: some clients name one with every POST.
+    """
+    value = headers.get(b"content-type")
+    has_body = b"transfer-encoding" in headers or headers.get(b"content-length", b"0") != b"0"
+    if value is None or not has_body:
         return
     kind = value.split(b";")[0].strip().lower()
     if kind != b"application/json":

@@ -64,8 +64,10 @@ def test_request_ids_come_back(server: Server) -> None:
     assert wins.headers["x-request-id"] == "from-header"
     assert len(server.get("/health").headers["x-request-id"]) == 32
     assert server.get("/nothing", headers={"x-request-id": "e"}).headers["x-request-id"] == "e"
-    error = error_of(server.get("/health", headers={"x-request-id": "a b"}), 400)
-    assert error["param"] == "X-Request-Id"
+    response = server.get("/health", headers={"x-request-id": "a b"})
+    assert error_of(response, 400)["param"] == "X-Request-Id"
+    for response in (response, server.get("/nothing"), server.get("/v1/models/x")):
+        assert response.json()["request_id"] == response.headers["x-request-id"]
 
 
 def test_api_keys_guard_everything_but_health(folder: Path) -> None:
@@ -135,11 +137,12 @@ def test_internal_faults_say_where_to_look(
         raise ZeroDivisionError("secret detail")
 
     monkeypatch.setattr(server.state, "serving", explode)
-    error = error_of(server.get("/v1/models"), 500)
+    error = error_of(server.get("/v1/models", headers={"x-request-id": "mine"}), 500)
     assert (error["type"], error["code"]) == ("server_error", "internal_error")
     assert "secret" not in error["message"]
     error_id = error["message"].split()[2].rstrip(";")
     logged = [record for record in caplog.records if error_id in record.getMessage()]
+    assert "id=mine" in logged[0].getMessage()
     assert logged[0].exc_info is not None
 
 

@@ -37,7 +37,7 @@ def error_of(response: httpx.Response, status: int = 400) -> dict[str, Any]:
     assert response.status_code == status, response.text
     assert response.headers["content-type"] == "application/json"
     body = response.json()
-    assert list(body) == ["error"]
+    assert list(body) == ["error", "request_id"]
     error: dict[str, Any] = body["error"]
     assert list(error) == ["message", "type", "param", "code"]
     assert error["message"]

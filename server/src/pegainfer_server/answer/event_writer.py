@@ -20,8 +20,11 @@ logger = logging.getLogger(__name__)
 class EventWriter:
     """Writes the body of a started response; belongs to the task that made it."""
 
-    def __init__(self, send: Send, streams: Sequence[RequestStream], ping: bytes) -> None:
+    def __init__(
+        self, send: Send, streams: Sequence[RequestStream], ping: bytes, request_id: str
+    ) -> None:
         self._send = send
+        self._request_id = request_id
         self._streams = streams
         self._task = asyncio.current_task()
         self._idle_ticks = 0
@@ -56,10 +59,11 @@ class EventWriter:
         try:
             yield
         except asyncio.CancelledError:
-            stream = self._overflowed
-            if stream is None:
+            if self._overflowed is None:
                 raise
-            logger.warning("request %d: the client does not read; cut off", stream.request_id)
+            fields = {"request_id": self._request_id}
+            message = "the client does not read; cut off id=%s"
+            logger.warning(message, self._request_id, extra={"fields": fields})
 
     @property
     def _overflowed(self) -> RequestStream | None:

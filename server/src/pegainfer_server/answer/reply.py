@@ -139,7 +139,8 @@ class StreamReply(Reply):
                 pass  # A long queue: from here on the client gets pings.
             await send({"type": "http.response.start", "status": 200, "headers": HEADERS})
             streams = [generation.stream for generation in generations]
-            writer = EventWriter(send, streams, self._chunks.ping)
+            request_id = self._generation.job.request_id
+            writer = EventWriter(send, streams, self._chunks.ping, request_id)
             with self._keeper.keeping(writer), writer.cut_off_quietly():
                 await self._write(body, writer)
 
@@ -182,5 +183,5 @@ class StreamReply(Reply):
         except ApiError as error:
             body = chunks.error(error)
         except Exception as error:
-            body = chunks.error(internal(log_fault(error)))
+            body = chunks.error(internal(log_fault(error, self._generation.job.request_id)))
         await writer.write(body + chunks.closing(), more_body=False)

@@ -19,7 +19,14 @@ class ErrorDetail(msgspec.Struct, frozen=True, kw_only=True):
     code: str | None = None
 
 
-class ErrorResponse(msgspec.Struct, frozen=True):
-    """Body of every response whose status is not 2xx."""
+class ErrorResponse(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Body of every response whose status is not 2xx.
+
+    Attributes:
+        error: What went wrong.
+        request_id: As in the response's header and in the log; not in events of a stream, whose
+            other events have it.
+    """
 
     error: ErrorDetail
+    request_id: str = ""
