@@ -94,7 +94,7 @@ class Guard:
         try:
             self._check(scope, headers, id_is_usable)
         except ApiError as error:
-            await error_reply(error, request_id(scope))(scope, receive, answer)
+            await error_reply(error)(scope, receive, answer)
             return
         if b"access-control-request-method" in headers and scope["method"] == "OPTIONS":
             await BytesReply(b"", status=200, headers=_PREFLIGHT_HEADERS)(scope, receive, answer)
@@ -114,10 +114,10 @@ class Guard:
             _check_content_type(headers)
 
 
-def error_reply(error: ApiError, request_id: str) -> BytesReply:
+def error_reply(error: ApiError) -> BytesReply:
     """The response an error becomes."""
     headers = [(name.encode(), value.encode()) for name, value in error.headers.items()]
-    return BytesReply(error.body_for(request_id), status=error.status, headers=headers)
+    return BytesReply(error.body, status=error.status, headers=headers)
 
 
 def _check_content_type(headers: dict[bytes, bytes]) -> None:

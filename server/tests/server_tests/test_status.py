@@ -158,6 +158,9 @@ def test_detokenize_shows_every_token(server: Server) -> None:
 def test_the_prefix_cache_can_be_reset_in_development(folder: Path) -> None:
     with serving(folder, dev=True) as server:
         assert server.client.post("/reset_prefix_cache").status_code == 200
+        # The type of no body, which aiohttp's client names.
+        odd = {"content-type": "application/octet-stream"}
+        assert server.client.post("/reset_prefix_cache", headers=odd).status_code == 200
         assert server.client.post("/reset_prefix_cache?tier=all").status_code == 200
         server.wait_for(lambda: server.script.resets == 2)
         assert server.client.post("/reset_prefix_cache?tier=tape").status_code == 400
