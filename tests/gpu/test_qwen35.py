@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import numpy as np
-import pegainfer_qwen35.config
 import pytest
 
 from pegainfer_core.testing.tiny import tiny_qwen35
@@ -21,12 +20,6 @@ pytestmark = pytest.mark.gpu
 
 FLOAT32 = [name for name, given in cases.QWEN35_CASES.items() if given.get("dtype") is None]
 NUM_PAGES = 1024
-
-
-@pytest.fixture(autouse=True)
-def served(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What these tests are for."""
-    monkeypatch.setattr(pegainfer_qwen35.config, "SERVED_BACKENDS", ("numpy", "cuda"))
 
 
 @pytest.fixture(scope="module")

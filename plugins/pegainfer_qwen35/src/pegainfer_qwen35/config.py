@@ -42,10 +42,6 @@ _CHUNK_TOKENS: Final = 64
 _DELTA_SLOWNESS: Final = 2
 """Measured on two AVX2 cores: small products and what lies between them, against large ones."""
 
-SERVED_BACKENDS: Final[tuple[str, ...]] = ("numpy",)
-"""Where the family runs. Its CUDA kernels are there, but no GPU has run them yet: `tests/gpu` does,
-and adds "cuda" here once it passes."""
-
 _PARTIAL_ROTARY_FACTOR: Final = 0.25
 _FULL_ATTENTION_INTERVAL: Final = 4
 
@@ -182,11 +178,6 @@ def plan_qwen35(context: LaunchContext) -> ServePlan:
     raw_config = load_config(Path(context.model_dir))
     config = parse_config(raw_config)
     backend = choose_backend(options.backend)
-    if backend not in SERVED_BACKENDS:
-        raise ConfigError(
-            f"Qwen3.5 cannot be served with --backend {backend} in this version; "
-            f"use --backend {SERVED_BACKENDS[0]}"
-        )
     dtype = planned_dtype(config)
     own = msgspec.convert(context.family_options, Qwen35Options)
     # Asked for now, because a size that holds nothing should not wait for the weights.
