@@ -116,6 +116,7 @@ class Answer:
             logprobs=self._logprobs if wanted else None,
             prompt_logprobs=self._prompt_logprobs,
             num_cached_tokens=self._cached_tokens,
+            sample_index=self._job.sample_index,
         )
 
     def record(self, request_id: int, model: str, family: str) -> RequestRecord:

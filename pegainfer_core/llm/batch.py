@@ -11,7 +11,7 @@ from pegainfer_core.llm.answer import Answer
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from pegainfer_core.engine import EngineClient
+    from pegainfer_core.engine import EngineClient, RequestStream
     from pegainfer_core.llm.answer import TextSettings
     from pegainfer_core.llm.job import Job
     from pegainfer_core.text import ModelText
@@ -48,23 +48,48 @@ async def run_batch(
         Ended answers in the jobs' order.
     """
     answers = [Answer(job, text.tokenizer, text.end_token_ids, settings) for job in jobs]
-    pending = iter(zip(jobs, answers, strict=True))
+    pending = _Pending(client, sorted(text.end_token_ids), iter(zip(jobs, answers, strict=True)))
     num_workers = min(2 * client.info.max_num_seqs, len(jobs))
     async with asyncio.TaskGroup() as group:
         for _ in range(num_workers):
-            group.create_task(_work(client, sorted(text.end_token_ids), pending, on_end))
+            group.create_task(_work(pending, on_end))
     return answers
 
 
-async def _work(
-    client: EngineClient,
-    end_ids: list[int],
-    pending: Iterator[tuple[Job, Answer]],
-    on_end: OnEnd,
-) -> None:
-    for job, answer in pending:
+class _Pending:
+    """Jobs that no worker has taken yet."""
+
+    def __init__(
+        self, client: EngineClient, end_ids: list[int], jobs: Iterator[tuple[Job, Answer]]
+    ) -> None:
+        self.jobs = jobs
+        self._client = client
+        self._end_ids = end_ids
+        self._first: RequestStream | None = None
+
+    def submit(self, job: Job) -> RequestStream:
+        """Submit a job that was just taken: later samples come behind the first of their prompt.
+
+        Raises:
+            EngineError: The engine is dead.
+        """
+        if not job.sample_index:
+            self._first = None
+        stream = self._client.submit(
+            job.prompt.token_ids,
+            job.params,
+            eos_token_ids=self._end_ids,
+            sample_index=job.sample_index,
+            after=self._first,
+        )
+        self._first = self._first or stream
+        return stream
+
+
+async def _work(pending: _Pending, on_end: OnEnd) -> None:
+    for job, answer in pending.jobs:
         try:
-            stream = client.submit(job.prompt.token_ids, job.params, eos_token_ids=end_ids)
+            stream = pending.submit(job)
         except EngineError as error:
             answer.fail(str(error))
             on_end(answer, None)

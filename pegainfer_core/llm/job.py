@@ -32,10 +32,11 @@ class Prompt(NamedTuple):
 
 
 class Job(NamedTuple):
-    """One request to run."""
+    """One request to run; `sample_index` is its place among those of its prompt."""
 
     prompt: Prompt
     params: SamplingParams
+    sample_index: int = 0
 
 
 def read_prompts(prompts: Prompts, tokenizer: Tokenizer) -> list[Prompt]:
@@ -88,17 +89,22 @@ def make_jobs(
     params: ParamsArgument,
     defaults: SamplingParams,
     plan: ServePlan,
+    num_samples: int = 1,
 ) -> list[Job]:
     """Give each prompt its parameters and check both, so that a bad one costs no computing.
+
+    Each prompt gets `num_samples` jobs, which stand together.
 
     Given parameters are taken as they are. Without any, `defaults` apply, and their limit on
     generated tokens, if any, is shortened to the room the context has.
 
     Raises:
         TypeError: The parameters are something else, such as a dict.
-        ValueError: There are not as many parameters as prompts.
+        ValueError: There are not as many parameters as prompts, or no samples are asked for.
         PromptError: A prompt can never be served with its parameters.
     """
+    if isinstance(num_samples, bool) or not isinstance(num_samples, int) or num_samples < 1:
+        raise ValueError(f"n must be an integer of at least 1, not {num_samples!r:.60}")
     if params is None:
         jobs = [Job(prompt, _fitting(defaults, prompt, plan)) for prompt in prompts]
     elif isinstance(params, SamplingParams):
@@ -116,7 +122,7 @@ def make_jobs(
         if not isinstance(job.params, SamplingParams):
             raise _not_params(job.params)
         _check(index, job, plan)
-    return jobs
+    return [job._replace(sample_index=number) for job in jobs for number in range(num_samples)]
 
 
 def _not_params(given: object) -> TypeError:

@@ -139,6 +139,7 @@ class LLM:
         prompts: Prompts,
         sampling_params: ParamsArgument = None,
         *,
+        n: int = 1,
         stop: str | Sequence[str] | None = None,
         include_stop_str_in_output: bool = False,
         skip_special_tokens: bool = True,
@@ -153,24 +154,25 @@ class LLM:
             prompts: A text, a list of token ids, or a list of such. Texts get the special tokens
                 that the tokenizer adds, such as a BOS.
             sampling_params: One for all, one a prompt, or None for the model's defaults.
+            n: Samples of each prompt; those of a seeded one differ, and are the same every time.
             stop: Strings that end an answer; they are not part of its text.
             include_stop_str_in_output: Show the stop string, or the client's stop token, after all.
             skip_special_tokens: Leave special tokens out of the text.
             use_tqdm: Show a progress bar on stderr.
 
         Returns:
-            One answer a prompt, in their order.
+            `n` answers a prompt, those of the first prompt first.
 
         Raises:
             PromptError: A prompt or its parameters are at fault; the message names the index, and
                 `outputs` holds the others' answers.
             TypeError: A prompt is neither a text nor a list of ids.
-            ValueError: The lists differ in length, or a stop string is empty.
+            ValueError: The lists differ in length, a stop string is empty, or `n` is less than 1.
             EngineError: The engine died, or this object is closed.
         """
         settings = _text_settings(stop, include_stop_str_in_output, skip_special_tokens)
         read = read_prompts(prompts, self._text.tokenizer)
-        return self._answer(read, sampling_params, settings, use_tqdm)
+        return self._answer(read, sampling_params, settings, n, use_tqdm)
 
     def chat(
         self,
@@ -181,6 +183,7 @@ class LLM:
         tools: Sequence[Mapping[str, object]] | None = None,
         add_generation_prompt: bool | None = None,
         continue_final_message: bool = False,
+        n: int = 1,
         stop: str | Sequence[str] | None = None,
         include_stop_str_in_output: bool = False,
         skip_special_tokens: bool = True,
@@ -196,13 +199,14 @@ class LLM:
             add_generation_prompt: Open the assistant's turn; None does unless the final message is
                 continued.
             continue_final_message: Go on inside the last message.
+            n: As for `generate`.
             stop: As for `generate`.
             include_stop_str_in_output: As for `generate`.
             skip_special_tokens: As for `generate`.
             use_tqdm: As for `generate`.
 
         Returns:
-            One answer a conversation, in their order; `prompt` is the rendered conversation.
+            `n` answers a conversation, in their order; `prompt` is the rendered conversation.
 
         Raises:
             PromptError: As for `generate`; also when the template refuses a conversation.
@@ -210,13 +214,12 @@ class LLM:
             EngineError: As for `generate`.
         """
         settings = _text_settings(stop, include_stop_str_in_output, skip_special_tokens)
-        opens = (
-            not continue_final_message if add_generation_prompt is None else add_generation_prompt
-        )
+        if add_generation_prompt is None:
+            add_generation_prompt = not continue_final_message
         render = functools.partial(
             self._text.chat_template.render,
             tools=tools,
-            add_generation_prompt=opens,
+            add_generation_prompt=add_generation_prompt,
             continue_final_message=continue_final_message,
             template_kwargs={**self._text.template_defaults, **(chat_template_kwargs or {})},
         )
@@ -227,7 +230,7 @@ class LLM:
             except ChatTemplateError as error:
                 raise PromptError(index, str(error)) from error
         prompts = encode(texts, self._text.tokenizer, add_special_tokens=False)
-        return self._answer(prompts, sampling_params, settings, use_tqdm)
+        return self._answer(prompts, sampling_params, settings, n, use_tqdm)
 
     def close(self) -> None:
         """Stop the engine and give its memory back. Harmless when called again."""
@@ -249,10 +252,10 @@ class LLM:
         prompts: list[Prompt],
         params: ParamsArgument,
         settings: TextSettings,
+        n: int,
         use_tqdm: bool,
     ) -> list[RequestOutput]:
-        plan = self._session.launch.plan
-        jobs = make_jobs(prompts, params, self.default_params(), plan)
+        jobs = make_jobs(prompts, params, self.default_params(), self._session.launch.plan, n)
         bar = ProgressBar(len(jobs), use_tqdm)
 
         def on_end(answer: Answer, request_id: int | None) -> None:
@@ -265,18 +268,17 @@ class LLM:
             )
         finally:
             bar.close()
-        return self._results(answers)
+        return self._results(answers, n)
 
-    def _results(self, answers: list[Answer]) -> list[RequestOutput]:
+    def _results(self, answers: list[Answer], n: int) -> list[RequestOutput]:
         outputs = [None if answer.failed else answer.result() for answer in answers]
         good = [output for output in outputs if output is not None]
         if len(good) == len(outputs):
             return good
         index = outputs.index(None)
-        problem = answers[index].detail
         if self._session.client.health().state is HealthState.DEAD:
-            raise EngineError(f"the engine died: {problem}")
-        raise PromptError(index, problem, outputs)
+            raise EngineError(f"the engine died: {answers[index].detail}")
+        raise PromptError(index // n, answers[index].detail, outputs)
 
 
 def _text_settings(

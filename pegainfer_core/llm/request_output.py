@@ -21,6 +21,7 @@ class RequestOutput(msgspec.Struct, frozen=True, kw_only=True):
         logprobs: Parallel to `token_ids` when asked for.
         prompt_logprobs: Parallel to `prompt_token_ids` when asked for; None for the first.
         num_cached_tokens: Prompt tokens taken from the prefix cache.
+        sample_index: Which of the prompt's samples this is.
     """
 
     prompt: str | None
@@ -32,3 +33,4 @@ class RequestOutput(msgspec.Struct, frozen=True, kw_only=True):
     logprobs: list[TokenLogprobs] | None = None
     prompt_logprobs: list[TokenLogprobs | None] | None = None
     num_cached_tokens: int = 0
+    sample_index: int = 0

@@ -51,6 +51,16 @@ def test_the_last_row_is_a_token(server: HttpServer) -> None:
     assert echoed.choice["logprobs"]["tokens"] == [f"token_id:{VOCAB - 1}", "A"]
 
 
+@pytest.mark.parametrize("prompts", [["a", ""], ["", "a"], [[65], []], ["a", "b" * 5000]])
+def test_one_of_several_prompts_fails_the_whole(server: HttpServer, prompts: list[object]) -> None:
+    num_steps = server.metric("engine_steps_total")
+    error = server.refused(COMPLETIONS, {"prompt": prompts, "max_tokens": 1})
+    assert error["param"] == f"prompt[{1 if prompts[0] else 0}]"
+    assert server.metric("engine_steps_total") == num_steps
+    good = server.whole(COMPLETIONS, prompt=["a", "b"], max_tokens=1)
+    assert [choice["index"] for choice in good["choices"]] == [0, 1]
+
+
 @pytest.mark.parametrize("content", ["", []])
 def test_a_chat_that_renders_to_nothing(server: HttpServer, content: object) -> None:
     error = server.refused(CHAT, {"messages": [{"role": "user", "content": content}]})

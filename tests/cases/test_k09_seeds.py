@@ -1,7 +1,7 @@
 """K09: a seed gives one text, whoever else is in the batch and whatever happened to the request.
 
-Seen elsewhere: a seed counts only while the batch mates have seeds too. Several samples of one
-request are owed by a later issue (pending.toml).
+Seen elsewhere: a seed counts only while the batch mates have seeds too, or the samples of a seeded
+request are copies of each other.
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ from pegainfer_core.plugin import PluginHost
 from pegainfer_core.testing.conformance.session import Session
 from pegainfer_core.testing.tiny import row, table_model
 from tests.cases.answers import greedy, run
-from tests.cases.conftest import StartEngine
+from tests.cases.conftest import BARE_TEMPLATE, Serve, StartEngine
+from tests.cases.http_server import CHAT, COMPLETIONS, HttpServer
 from tests.cases.step_gate import StepGate
 
 PROMPT = "@" * 10
@@ -28,7 +29,8 @@ NUM_TOKENS = 16
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """F2 with all rows alike: after anything, one of eight equal tokens."""
     alike = row(dict.fromkeys("abcdefgh", 0.0), others=-40)
-    return table_model(tmp_path_factory.mktemp("k09") / "m", dict.fromkeys(b"@abcdefgh", alike))
+    table = dict.fromkeys(b"@abcdefgh", alike)
+    return table_model(tmp_path_factory.mktemp("k09") / "m", table, chat_template=BARE_TEMPLATE)
 
 
 @pytest.fixture(scope="module")
@@ -83,6 +85,47 @@ def test_b_with_mates_of_other_kinds(llm: LLM, text: str) -> None:
 
 def test_c_twice_in_one_batch(llm: LLM, text: str) -> None:
     assert texts(llm, seeded(7), seeded(None), seeded(7))[::2] == [text, text]
+
+
+def test_d_samples(llm: LLM, text: str) -> None:
+    samples = [output.text for output in llm.generate(PROMPT, seeded(7), n=4, use_tqdm=False)]
+    assert samples[0] == text
+    assert len(set(samples)) == 4
+    mates = [seeded(None), seeded(7), greedy(NUM_TOKENS)]
+    outputs = llm.generate([PROMPT] * 3, mates, n=4, use_tqdm=False)
+    assert [output.text for output in outputs[4:8]] == samples
+    assert [output.sample_index for output in outputs] == [0, 1, 2, 3] * 3
+    assert len({output.text for output in outputs[:4]}) == 4
+    assert len({output.text for output in outputs[8:]}) == 1
+
+
+@pytest.fixture(scope="module")
+def shared(serve: Serve, folder: Path) -> HttpServer:
+    return serve(folder, num_kv_pages=64)
+
+
+def test_d_samples_over_http(server: HttpServer, llm: LLM) -> None:
+    """The same as offline, on both endpoints and streamed."""
+    long = "@" * 100
+    wanted = [output.text for output in llm.generate(long, seeded(7), n=4, use_tqdm=False)]
+    fields = {"seed": 7, "temperature": 1, "max_tokens": NUM_TOKENS, "n": 4}
+    for _ in range(2):
+        whole = server.whole(COMPLETIONS, prompt=long, **fields)
+        assert [choice["text"] for choice in whole["choices"]] == wanted
+    streamed = ["", "", "", ""]
+    for event in server.events(COMPLETIONS, prompt=long, **fields):
+        streamed[event["choices"][0]["index"]] += event["choices"][0]["text"]
+    assert streamed == wanted
+    chat = server.whole(CHAT, messages=[{"role": "user", "content": long}], **fields)
+    assert len({choice["message"]["content"] for choice in chat["choices"]}) == 4
+
+
+def test_d_samples_share_their_prompt(server: HttpServer) -> None:
+    """It is computed once, also where nothing of it was cached before."""
+    before = server.metric("prefix_cache_hits_total")
+    prompt = "@abc" * 50  # 200 tokens: 12 full pages
+    server.whole(COMPLETIONS, prompt=prompt, n=4, temperature=1, max_tokens=2)
+    assert server.metric("prefix_cache_hits_total") == before + 3 * 192
 
 
 def test_e_another_seed(llm: LLM, text: str) -> None:
