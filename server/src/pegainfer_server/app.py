@@ -16,13 +16,16 @@ from litestar.openapi import OpenAPIConfig
 
 from pegainfer_core import __version__
 from pegainfer_server.api_error import ApiError, internal, invalid
+from pegainfer_server.error_shapes import error_body
 from pegainfer_server.fault_id import log_fault
 from pegainfer_server.guard import Guard
 from pegainfer_server.request_id import request_id
 from pegainfer_server.routes.chat import chat_route
 from pegainfer_server.routes.completions import completion_route
 from pegainfer_server.routes.dev import reset_prefix_cache_route
+from pegainfer_server.routes.messages import message_routes
 from pegainfer_server.routes.models import model_routes
+from pegainfer_server.routes.responses import responses_route
 from pegainfer_server.routes.status import status_routes
 from pegainfer_server.routes.tokenization import tokenization_routes
 
@@ -62,6 +65,8 @@ def create_app(
         route_handlers=[
             completion_route(state),
             chat_route(state),
+            responses_route(state),
+            *message_routes(state),
             *model_routes(state),
             *tokenization_routes(state),
             *status_routes(state, plugins),
@@ -75,13 +80,13 @@ def create_app(
         config.route_handlers.append(reset_prefix_cache_route(state))
     if extra_routes is not None:
         config.route_handlers.extend(extra_routes(config))
-    return Guard(Litestar.from_config(config), state.settings)
+    return Guard(Litestar.from_config(config), state.settings, state.tracing)
 
 
 def _on_error(request: Request[None, None, State], error: Exception) -> Response[bytes]:
     api_error = _as_api_error(request, error)
     return Response(
-        api_error.body_for(request_id(request.scope)),
+        error_body(api_error, request.url.path, request_id(request.scope)),
         status_code=api_error.status,
         media_type="application/json",
         headers=api_error.headers,

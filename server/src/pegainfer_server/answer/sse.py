@@ -38,3 +38,8 @@ def split_around_text(payload: msgspec.Struct, marker: str) -> tuple[bytes, byte
     """
     head, _, tail = event(payload).partition(encode_json(marker))
     return head, tail
+
+
+def named_event(name: str, payload: msgspec.Struct) -> bytes:
+    """One event that has a name beside its JSON object."""
+    return b"event: " + name.encode() + b"\n" + event(payload)
