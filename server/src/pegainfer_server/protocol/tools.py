@@ -5,7 +5,6 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
-
 FunctionName = Annotated[str, Meta(pattern=r"^[\w./-]{1,128}$")]
 
 
