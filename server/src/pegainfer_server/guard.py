@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from litestar.types import ASGIApp, HTTPScope, Message, Receive, Scope, Send
 
     from pegainfer_server.settings import ServerSettings
+    from pegainfer_server.tracing import Tracing
 
 #: OpenAI's and Anthropic's clients describe themselves in these.
 _STAINLESS = (
@@ -64,9 +65,12 @@ access_log = logging.getLogger("pegainfer_server.access")
 class Guard:
     """An ASGI application around another one."""
 
-    def __init__(self, app: ASGIApp, settings: ServerSettings) -> None:
+    def __init__(
+        self, app: ASGIApp, settings: ServerSettings, tracing: Tracing | None = None
+    ) -> None:
         self._app = app
         self._rules = AccessRules(settings)
+        self._tracing = tracing
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Check a request and hand it on."""
@@ -80,28 +84,45 @@ class Guard:
         id_is_usable = open_request_id(scope, headers.get(HEADER))
         cors = self._rules.cors_headers(headers)
         started_s = time.monotonic()
-        answered = False
+        status = 0
 
         async def answer(message: Message) -> None:
-            nonlocal answered
+            nonlocal status
             if message["type"] == "http.response.start":
-                answered = True
+                status = message["status"]
                 own = [(HEADER, request_id(scope).encode("latin-1")), *cors]
                 message["headers"] = [*message["headers"], *own]
-                _log_access(scope, message["status"], started_s)
+                _log_access(scope, status, started_s)
             await send(message)
 
+        trace = None
+        if self._tracing is not None and scope["method"] == "POST":
+            trace = self._tracing.begin(scope, headers)
+        try:
+            await self._checked(scope, headers, id_is_usable, receive, answer)
+        finally:
+            if trace is not None:
+                trace.end(status or _CLIENT_GONE)
+        if not status:
+            _log_access(scope, _CLIENT_GONE, started_s)
+
+    async def _checked(
+        self,
+        scope: HTTPScope,
+        headers: dict[bytes, bytes],
+        id_is_usable: bool,
+        receive: Receive,
+        send: Send,
+    ) -> None:
         try:
             self._check(scope, headers, id_is_usable)
         except ApiError as error:
-            await error_reply(error)(scope, receive, answer)
+            await error_reply(error, request_id(scope))(scope, receive, send)
             return
         if b"access-control-request-method" in headers and scope["method"] == "OPTIONS":
-            await BytesReply(b"", status=200, headers=_PREFLIGHT_HEADERS)(scope, receive, answer)
+            await BytesReply(b"", status=200, headers=_PREFLIGHT_HEADERS)(scope, receive, send)
             return
-        await self._app(scope, receive, answer)
-        if not answered:
-            _log_access(scope, _CLIENT_GONE, started_s)
+        await self._app(scope, receive, send)
 
     def _check(self, scope: HTTPScope, headers: dict[bytes, bytes], id_is_usable: bool) -> None:
         self._rules.check(scope["method"], scope["path"], headers)
@@ -114,10 +135,10 @@ class Guard:
             _check_content_type(headers)
 
 
-def error_reply(error: ApiError) -> BytesReply:
+def error_reply(error: ApiError, request_id: str) -> BytesReply:
     """The response an error becomes."""
     headers = [(name.encode(), value.encode()) for name, value in error.headers.items()]
-    return BytesReply(error.body, status=error.status, headers=headers)
+    return BytesReply(error.body_for(request_id), status=error.status, headers=headers)
 
 
 def _check_content_type(headers: dict[bytes, bytes]) -> None:

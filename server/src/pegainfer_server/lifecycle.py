@@ -80,6 +80,8 @@ class Lifecycle:
         self._load = load
         self._on_ready = on_ready
         self._state = ServerState(settings)
+        if settings.trace_export is not None:
+            self._state.tracing = settings.trace_export.open()
         self._signals = signals or StopSignals()
 
     async def run(self) -> int:
@@ -104,6 +106,8 @@ class Lifecycle:
             await serve
             keeper.cancel()
             observers.close()
+            if self._state.tracing is not None:
+                self._state.tracing.close()
 
     def _web_server(self) -> WebServer:
         hooks = self._host.hooks

@@ -11,6 +11,7 @@ import msgspec
 
 from pegainfer_core.plugin import CommandFault
 from pegainfer_server.tls import TlsFiles
+from pegainfer_server.trace_export import TraceExport
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -37,6 +38,7 @@ class ServerSettings(msgspec.Struct, frozen=True, kw_only=True):
         shutdown_timeout_s: What running requests get after SIGTERM.
         dev: Whether development routes exist.
         tls: Certificate and key; None for plain HTTP.
+        trace_export: Where traces go; None for no traces.
     """
 
     model_names: tuple[str, ...]
@@ -52,6 +54,7 @@ class ServerSettings(msgspec.Struct, frozen=True, kw_only=True):
     shutdown_timeout_s: float = 10.0
     dev: bool = False
     tls: TlsFiles | None = None
+    trace_export: TraceExport | None = None
 
     @classmethod
     def resolve(cls, options: ServeOptions, model_dir: str) -> ServerSettings:
@@ -74,6 +77,7 @@ class ServerSettings(msgspec.Struct, frozen=True, kw_only=True):
             shutdown_timeout_s=options.shutdown_timeout,
             dev=options.dev,
             tls=TlsFiles.checked(options),
+            trace_export=TraceExport.resolve(options.otlp_endpoint, os.environ),
         )
 
 

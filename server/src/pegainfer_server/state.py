@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from pegainfer_server.metrics import Histogram
     from pegainfer_server.served_model import ServedModel
     from pegainfer_server.settings import ServerSettings
+    from pegainfer_server.tracing import Tracing
 
 
 class ServerPhase(enum.StrEnum):
@@ -59,6 +60,7 @@ class ServerState:
         draining: Whether no new work is taken.
         on_record: Told about every ended request.
         num_closed: Requests that ended so far.
+        tracing: Makes traces of requests; None for no traces.
     """
 
     def __init__(self, settings: ServerSettings) -> None:
@@ -70,6 +72,7 @@ class ServerState:
         self.draining = False
         self.on_record: Callable[[RequestRecord], None] | None = None
         self.num_closed = 0
+        self.tracing: Tracing | None = None
         self._open: set[Generation] = set()
         self._idle = asyncio.Event()
         self._idle.set()
@@ -155,6 +158,8 @@ class ServerState:
         if not self._open:
             self._idle.set()
         self.metrics.take(record)
+        if self.tracing is not None:
+            self.tracing.generation_ended(generation.job, record)
         if self.on_record is not None:
             self.on_record(record)
 

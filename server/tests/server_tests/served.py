@@ -10,7 +10,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import httpx
 import uvicorn
@@ -28,6 +28,9 @@ from pegainfer_core.testing.byte_tokenizer import byte_tokenizer
 from pegainfer_core.text import ModelText
 
 from .scripted_engine import Script, scripted_engine
+
+if TYPE_CHECKING:
+    from pegainfer_server.tracing import Tracing
 
 CHAT_TEMPLATE = (
     "{% for m in messages %}[{{ m.role }}]{{ m.content }}{% endfor %}"
@@ -119,6 +122,7 @@ def serving(
     parsers: ChatParsers | None = None,
     stall_timeout_s: float = 0.0,
     send_buffer_bytes: int | None = None,
+    tracing: Tracing | None = None,
     **settings: Any,
 ) -> Iterator[Server]:
     """Serve until the block ends."""
@@ -136,6 +140,7 @@ def serving(
         loop = asyncio.get_running_loop()
         server.state = ServerState(resolved)
         server.state.on_record = server.records.append
+        server.state.tracing = tracing
         app = create_app(server.state)
         config = uvicorn.Config(
             app,

@@ -66,8 +66,8 @@ def test_request_ids_come_back(server: Server) -> None:
     assert server.get("/nothing", headers={"x-request-id": "e"}).headers["x-request-id"] == "e"
     response = server.get("/health", headers={"x-request-id": "a b"})
     assert error_of(response, 400)["param"] == "X-Request-Id"
-    for response in (response, server.get("/nothing"), server.get("/v1/models/x")):
-        assert response.json()["request_id"] == response.headers["x-request-id"]
+    for refused in (response, server.get("/nothing"), server.get("/v1/models/x")):
+        assert refused.json()["request_id"] == refused.headers["x-request-id"]
 
 
 def test_api_keys_guard_everything_but_health(folder: Path) -> None:

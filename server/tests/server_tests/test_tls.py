@@ -1,4 +1,4 @@
-"""HTTPS: files are tried before loading; a server over it answers, streams and logs as JSON."""
+"""HTTPS: files are tried before loading; a server over it, with all other switches on as well."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from pegainfer_server.settings import ServerSettings
 
 from pegainfer_core.plugin import CommandFault
 
+from .collector import collecting
 from .served import decode_events
 from .served_process import echo_model, start, wait_for
 
@@ -56,11 +57,21 @@ def test_unusable_files_are_named(flags: dict[str, str], words: str) -> None:
         resolve(**flags)
 
 
-def test_a_server_over_https_that_logs_json(folder: Path) -> None:
-    """Keys, client certificates and logs as well: one process shows them all."""
+def test_a_server_over_https_that_logs_json_and_sends_traces(folder: Path) -> None:
+    """Keys and client certificates as well: starting a process takes a second."""
+    with collecting() as collector:
+        lines = serve_over_https(folder, "--otlp-endpoint", collector.url)
+    check_log(lines)
+    spans = collector.spans()
+    assert {"POST", "queue", "prefill", "decode"} < set(spans)
+    assert set(spans.values()) == {"mine"}
+
+
+def serve_over_https(folder: Path, *more: str) -> list[str]:
     flags = ["--ssl-certfile", CERT, "--ssl-keyfile", KEY, "--ssl-ca-certs", CERT]
     flags += ["--api-key", "k", "--log-format", "json", "--access-log"]
-    server = start(echo_model(folder), *flags)
+    environ = {"OTEL_SERVICE_NAME": "mine", "OTEL_EXPORTER_OTLP_COMPRESSION": "none"}
+    server = start(echo_model(folder), *flags, *more, environ=environ)
     trusting = ssl.create_default_context(cafile=CERT)
     trusting.load_cert_chain(CERT, KEY)
     url = f"https://localhost:{server.port}"
@@ -81,6 +92,7 @@ def test_a_server_over_https_that_logs_json(folder: Path) -> None:
             answer = client.post("/v1/completions", json=body, headers=headers)
             assert decode_events(answer.content)[-1]["choices"][0]["finish_reason"] == "length"
             client.get("/a%0ab", headers={"x-api-key": "k"})
+            client.post("/a", headers={"x-api-key": "k"})
         stranger = ssl.create_default_context(cafile=CERT)
         with (
             httpx.Client(verify=stranger, trust_env=False) as client,
@@ -93,7 +105,7 @@ def test_a_server_over_https_that_logs_json(folder: Path) -> None:
         if server.process.poll() is None:
             server.process.kill()
             server.process.communicate()
-    check_log(server.output.splitlines())
+    return server.output.splitlines()
 
 
 def check_log(lines: list[str]) -> None:
