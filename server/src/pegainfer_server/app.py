@@ -80,7 +80,7 @@ def create_app(
         config.route_handlers.append(reset_prefix_cache_route(state))
     if extra_routes is not None:
         config.route_handlers.extend(extra_routes(config))
-    return Guard(Litestar.from_config(config), state.settings, state.tracing)
+    return Guard(Litestar.from_config(config), state)
 
 
 def _on_error(request: Request[None, None, State], error: Exception) -> Response[bytes]:

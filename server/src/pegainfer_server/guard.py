@@ -14,13 +14,13 @@ from litestar.enums import ScopeType
 from pegainfer_server.access import AccessRules
 from pegainfer_server.answer.reply import BytesReply
 from pegainfer_server.api_error import ApiError, invalid
+from pegainfer_server.error_shapes import error_body, id_headers
 from pegainfer_server.request_id import HEADER, open_request_id, request_id
 
 if TYPE_CHECKING:
     from litestar.types import ASGIApp, HTTPScope, Message, Receive, Scope, Send
 
-    from pegainfer_server.settings import ServerSettings
-    from pegainfer_server.tracing import Tracing
+    from pegainfer_server.state import ServerState
 
 #: OpenAI's and Anthropic's clients describe themselves in these.
 _STAINLESS = (
@@ -65,12 +65,11 @@ access_log = logging.getLogger("pegainfer_server.access")
 class Guard:
     """An ASGI application around another one."""
 
-    def __init__(
-        self, app: ASGIApp, settings: ServerSettings, tracing: Tracing | None = None
-    ) -> None:
+    def __init__(self, app: ASGIApp, state: ServerState) -> None:
         self._app = app
-        self._rules = AccessRules(settings)
-        self._tracing = tracing
+        self._rules = AccessRules(state.settings)
+        self._tracing = state.tracing
+        self._responses = state.metrics.responses
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Check a request and hand it on."""
@@ -90,7 +89,9 @@ class Guard:
             nonlocal status
             if message["type"] == "http.response.start":
                 status = message["status"]
-                own = [(HEADER, request_id(scope).encode("latin-1")), *cors]
+                self._responses[status] += 1
+                public_id = request_id(scope).encode("latin-1")
+                own = [(HEADER, public_id), *id_headers(scope["path"], public_id), *cors]
                 message["headers"] = [*message["headers"], *own]
                 _log_access(scope, status, started_s)
             await send(message)
@@ -104,6 +105,7 @@ class Guard:
             if trace is not None:
                 trace.end(status or _CLIENT_GONE)
         if not status:
+            self._responses[_CLIENT_GONE] += 1
             _log_access(scope, _CLIENT_GONE, started_s)
 
     async def _checked(
@@ -117,7 +119,7 @@ class Guard:
         try:
             self._check(scope, headers, id_is_usable)
         except ApiError as error:
-            await error_reply(error, request_id(scope))(scope, receive, send)
+            await error_reply(error, scope)(scope, receive, send)
             return
         if b"access-control-request-method" in headers and scope["method"] == "OPTIONS":
             await BytesReply(b"", status=200, headers=_PREFLIGHT_HEADERS)(scope, receive, send)
@@ -135,10 +137,11 @@ class Guard:
             _check_content_type(headers)
 
 
-def error_reply(error: ApiError, request_id: str) -> BytesReply:
+def error_reply(error: ApiError, scope: HTTPScope) -> BytesReply:
     """The response an error becomes."""
     headers = [(name.encode(), value.encode()) for name, value in error.headers.items()]
-    return BytesReply(error.body_for(request_id), status=error.status, headers=headers)
+    body = error_body(error, scope["path"], request_id(scope))
+    return BytesReply(body, status=error.status, headers=headers)
 
 
 def _check_content_type(headers: dict[bytes, bytes]) -> None:

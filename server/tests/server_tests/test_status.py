@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import socket
+import time
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,7 @@ from pegainfer_core.contract import EngineHealth, HealthState
 from .scripted_engine import chain
 from .served import Server, serving
 
+REFUSED = ("400", "404")
 SAMPLE = re.compile(r"^pegainfer:([a-z0-9_]+)(\{[^}]*\}) (\S+)$")
 
 
@@ -114,6 +116,19 @@ def test_metrics_are_prometheus_text(server: Server) -> None:
     assert server.metric("inter_token_latency_seconds_count") >= 1
 
 
+def test_metrics_tell_of_refusals_and_processes(server: Server) -> None:
+    before = {status: server.metric("http_responses_total", status=status) for status in REFUSED}
+    assert server.get("/nothing").status_code == 404
+    assert server.post("/v1/completions", {"prompt": "a", "seed": "x"}).status_code == 400
+    for status in REFUSED:
+        assert server.metric("http_responses_total", status=status) == before[status] + 1
+    assert server.metric("version_info", version=__version__) == 1
+    assert server.metric("engine_info", family="script", backend="script") == 1
+    assert server.metric("max_requests_running") == 256
+    assert server.metric("process_resident_memory_bytes", process="server") > 1 << 20
+    assert 0 <= time.time() - server.metric("process_start_time_seconds") < 3600
+
+
 def test_records_tell_the_whole_story(server: Server) -> None:
     server.script.table = chain("@", "a", 256)
     server.script.cached_tokens = 1
@@ -162,7 +177,7 @@ def test_the_prefix_cache_can_be_reset_in_development(folder: Path) -> None:
         odd = {"content-type": "application/octet-stream"}
         assert server.client.post("/reset_prefix_cache", headers=odd).status_code == 200
         assert server.client.post("/reset_prefix_cache?tier=all").status_code == 200
-        server.wait_for(lambda: server.script.resets == 2)
+        server.wait_for(lambda: server.script.resets == 3)
         assert server.client.post("/reset_prefix_cache?tier=tape").status_code == 400
 
 

@@ -13,7 +13,9 @@ if TYPE_CHECKING:
 
 def write_engine_metrics(out: Exposition, info: EngineInfo, metrics: EngineMetrics) -> None:
     """Add the engine's gauges and counters to a scrape; what it does not have stays absent."""
+    out.info("engine_info", "What runs.", {"family": info.family, "backend": info.backend})
     out.gauge("num_requests_running", "Requests in the batch.", metrics.num_running)
+    out.gauge("max_requests_running", "Most requests in the batch.", info.max_num_seqs)
     out.gauge("num_requests_waiting", "Requests waiting for room.", metrics.num_waiting)
     out.gauges(
         "num_requests_waiting_by_reason",

@@ -35,11 +35,13 @@ class RequestMetrics:
     Attributes:
         token_gap: Seconds between tokens of a request (inter-token latency).
         finished: Ended requests by reason.
+        responses: HTTP responses by status; 499 for clients that left before theirs.
     """
 
     def __init__(self) -> None:
         self.token_gap = Histogram(_TOKEN_GAP_S)
         self.finished: Counter[str] = Counter()
+        self.responses: Counter[int] = Counter()
         self._first_token = Histogram(_FIRST_TOKEN_S)
         self._e2e = Histogram(_REQUEST_S)
         self._queue = Histogram(_REQUEST_S)
@@ -70,6 +72,12 @@ class RequestMetrics:
             "Ended requests by reason.",
             "finished_reason",
             self.finished,
+        )
+        out.counters(
+            "http_responses_total",
+            "Responses begun, by status (499: the client had left).",
+            "status",
+            {str(status): count for status, count in sorted(self.responses.items())},
         )
         for name, help_text, histogram in (
             ("time_to_first_token_seconds", "Arrival to first token.", self._first_token),

@@ -1,5 +1,6 @@
 """`GET /health`, `/version`, `/metrics` and `/v1/plugins`: the server about itself."""
 
+import os
 from collections.abc import Sequence
 
 import msgspec
@@ -12,7 +13,12 @@ from pegainfer_core.plugin import PluginRecord
 from pegainfer_server.answer.reply import BytesReply
 from pegainfer_server.answer.sse import encode_json
 from pegainfer_server.api_error import RETRY_UNAVAILABLE_S, unavailable
-from pegainfer_server.metrics import CONTENT_TYPE, Exposition, write_engine_metrics
+from pegainfer_server.metrics import (
+    CONTENT_TYPE,
+    Exposition,
+    write_engine_metrics,
+    write_process_metrics,
+)
 from pegainfer_server.protocol.error import ErrorDetail
 from pegainfer_server.state import ServerPhase, ServerState
 
@@ -68,13 +74,18 @@ def status_routes(
 def scrape(state: ServerState) -> bytes:
     """All metrics; those of the engine are absent until there is one."""
     out = Exposition({"model_name": state.settings.model_names[0], "engine": "0"})
+    out.info("version_info", "Version of the server.", {"version": __version__})
+    pids = {"server": os.getpid()}
     if state.model is not None:
         client = state.model.client
+        if client.info.pid:
+            pids["engine"] = client.info.pid
         write_engine_metrics(out, client.info, client.metrics())
         out.counter(
             "slow_reader_aborts_total",
             "Requests ended because their client did not read.",
             client.num_slow_readers,
         )
+    write_process_metrics(out, state.started_unix_s, pids)
     state.metrics.write(out)
     return out.encode()
