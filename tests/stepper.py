@@ -78,13 +78,17 @@ class DecoderStepper(ABC):
         """Set `model`, `kv` and `runner`."""
 
     def sequence(
-        self, prompt: Iterable[int], max_tokens: int = 64, params: SamplingParams = GREEDY
+        self,
+        prompt: Iterable[int],
+        max_tokens: int = 64,
+        params: SamplingParams = GREEDY,
+        adapter_slot: int = -1,
     ) -> Sequence:
         """A sequence with pages for its whole life."""
         ids = [int(token_id) for token_id in prompt]
         request = GenerateRequest(request_id=next(self._ids), prompt_token_ids=ids, params=params)
         pages = [self._free.pop(0) for _ in range(self.kv.layout.pages_for(len(ids) + max_tokens))]
-        sequence = Sequence(request, max_tokens, page_ids=pages)
+        sequence = Sequence(request, max_tokens, page_ids=pages, adapter_slot=adapter_slot)
         sequence.slot = self._slots.pop()
         return sequence
 
@@ -111,10 +115,18 @@ class DecoderStepper(ABC):
         return results
 
     def generate(
-        self, prompts: list[Iterable[int]], num_tokens: int, chunk_tokens: int = 256
+        self,
+        prompts: list[Iterable[int]],
+        num_tokens: int,
+        chunk_tokens: int = 256,
+        adapter_slots: Iterable[int] | None = None,
     ) -> list[list[int]]:
-        """Greedy continuations of prompts that run side by side."""
-        sequences = [self.sequence(prompt, num_tokens) for prompt in prompts]
+        """Greedy continuations of prompts that run side by side, each with its adapter if any."""
+        slots = [-1] * len(prompts) if adapter_slots is None else list(adapter_slots)
+        sequences = [
+            self.sequence(prompt, num_tokens, adapter_slot=slot)
+            for prompt, slot in zip(prompts, slots, strict=True)
+        ]
         while any(sequence.num_generated < num_tokens for sequence in sequences):
             unfinished = [s for s in sequences if s.num_generated < num_tokens]
             decoding = [(s, 1) for s in unfinished if s.num_uncomputed == 1]

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from pegainfer_core.backend.batch import Batch
     from pegainfer_core.backend.decoder import AttentionShape, AttentionWeights, MlpWeights
     from pegainfer_core.backend.kv_pool import KvPool
+    from pegainfer_core.backend.lora_site import LayerLora, LoraSite
     from pegainfer_core.backend.making import make_backend
     from pegainfer_core.backend.metadata import StepMetadata
     from pegainfer_core.backend.numpy import NumpyBackend
@@ -45,6 +46,8 @@ __all__ = [
     "HostSlab",
     "KvLayout",
     "KvPool",
+    "LayerLora",
+    "LoraSite",
     "MlpWeights",
     "NumpyBackend",
     "Ops",
@@ -74,6 +77,8 @@ _MODULES = {
     "Fence": "page_mover",
     "HostSlab": "page_mover",
     "KvPool": "kv_pool",
+    "LayerLora": "lora_site",
+    "LoraSite": "lora_site",
     "MlpWeights": "decoder",
     "NumpyBackend": "numpy",
     "Ops": "ops",

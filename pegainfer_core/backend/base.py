@@ -20,9 +20,10 @@ if TYPE_CHECKING:
     from pegainfer_core.backend.dtype import DType
     from pegainfer_core.backend.kv_layout import KvLayout
     from pegainfer_core.backend.kv_pool import KvPool
+    from pegainfer_core.backend.lora_site import LoraSite
     from pegainfer_core.backend.metadata import StepMetadata
     from pegainfer_core.backend.ops import Ops
-    from pegainfer_core.backend.page_mover import PageMover
+    from pegainfer_core.backend.page_mover import PageMover, StateMover
     from pegainfer_core.backend.recurrent import DeltaShape
     from pegainfer_core.backend.recurrent_ops import RecurrentOps
     from pegainfer_core.backend.state_layout import StateLayout
@@ -135,6 +136,33 @@ class Backend(ABC):
         """
         return
 
+    def prepare_lora(self, sites: Sequence[LoraSite]) -> None:
+        """Learn that steps may have rows with adapters, before the first of them.
+
+        Args:
+            sites: Where they add something: those of one layer.
+        """
+        return
+
+    @abstractmethod
+    def pack(self, values: NDArray[np.float32], dtype: DType) -> NDArray[np.generic]:
+        """Values as tensors hold them, for `overwrite`; may be called on any thread.
+
+        Args:
+            values: C-contiguous, each one that `dtype` can represent.
+            dtype: Of the tensor.
+        """
+
+    @abstractmethod
+    def overwrite(self, tensor: Tensor, index: int, packed: NDArray[np.generic]) -> None:
+        """Replace `tensor[index]`, after all steps given before and before those given later.
+
+        Args:
+            tensor: What holds it.
+            index: Along the first axis.
+            packed: From `pack`, of the shape of `tensor[index]`.
+        """
+
     def fitting_pages(self, layout: KvLayout, utilization: float) -> int:
         """How many KV pages fit beside what is allocated now.
 
@@ -196,6 +224,14 @@ class Backend(ABC):
             states: The slots.
             sources: Slots to read.
             targets: Parallel to them; no target is a source.
+        """
+        raise ConfigError(self._no_recurrent_layers())
+
+    def state_mover(self, states: StatePool) -> StateMover:
+        """What copies slots of states to host memory and back, beside the steps.
+
+        Raises:
+            ConfigError: The backend has no recurrent layers.
         """
         raise ConfigError(self._no_recurrent_layers())
 

@@ -16,9 +16,11 @@ class Batch:
         num_tokens: Tokens in this step; ops work on that many rows of their buffers. More than
             the metadata's where a backend fills a step up to a size it has recorded.
         num_sample_rows: Rows of logits that choose a token, filled up likewise.
+        adapted: Whether any row has an adapter; if not, model code leaves out what adapters add.
     """
 
     def __init__(self, metadata: StepMetadata) -> None:
         self.metadata = metadata
         self.num_tokens = metadata.num_tokens
         self.num_sample_rows = metadata.num_samples
+        self.adapted = metadata.num_adapted > 0

@@ -40,6 +40,7 @@ class StepMetadata:
         num_samples: Rows that choose a token.
         num_prompt_logits: Tokens whose logits are wanted for prompt log-probabilities.
         num_saves: Copies of recurrent states, in the order of their tokens.
+        num_adapted: Rows with an adapter.
         num_packed: Used length of `packed`, set by `finish`.
         token_ids: [max_tokens] ids.
         positions: [max_tokens] position of each token in its own sequence.
@@ -56,6 +57,8 @@ class StepMetadata:
         choice_words: [max_rows, CHOICE_WORDS] what a sampler says about the choice of each sampling
             token, in their order; zero elsewhere.
         pages: [max_pages] page ids of all rows, row after row.
+        row_adapters: [max_rows] slot of each row's adapter, -1 for none. Not in `packed`: backends
+            derive from it what they need.
     """
 
     def __init__(
@@ -94,7 +97,8 @@ class StepMetadata:
         ) = np.split(self.packed, ends)
         self.choice_words = choice_words.reshape(max_rows, CHOICE_WORDS)
         self._pages_offset = int(ends[-1])
-        self.num_samples = self.num_saves = 0
+        self.row_adapters: IntArray = np.full(max_rows, -1, np.int32)
+        self.num_samples = self.num_saves = self.num_adapted = 0
         self.save_ends.fill(-1)
         self.save_slots.fill(-1)
         self._prompt_tokens: list[IntArray] = []
@@ -104,6 +108,9 @@ class StepMetadata:
         """Forget all rows."""
         self.choice_words[: self.num_samples] = 0
         self.save_ends[: self.num_saves] = self.save_slots[: self.num_saves] = -1
+        if self.num_adapted:
+            self.row_adapters.fill(-1)
+            self.num_adapted = 0
         self.num_tokens = self.num_rows = self.num_decode = 0
         self.num_samples = self.num_prompt_logits = self.num_saves = 0
         self.num_packed = self._pages_offset
@@ -123,6 +130,7 @@ class StepMetadata:
         samples: bool,
         slot: int = -1,
         num_prompt_logits: int = 0,
+        adapter: int = -1,
     ) -> None:
         """Append one row.
 
@@ -134,6 +142,7 @@ class StepMetadata:
             samples: Whether the last token's logits choose a token.
             slot: Row in per-request tables.
             num_prompt_logits: Leading tokens of the row whose logits are wanted as well.
+            adapter: Slot of its adapter, -1 for none.
 
         Raises:
             ValueError: The pages do not reach the end of the row's context.
@@ -163,6 +172,9 @@ class StepMetadata:
         self.row_starts[row : row + 2] = first, end
         self.context_lens[row] = context
         self.row_slots[row] = slot
+        if adapter >= 0:
+            self.row_adapters[row] = adapter
+            self.num_adapted += 1
         self.num_packed += num_pages
         self.page_starts[row] = self.num_packed - self._pages_offset - num_pages
         self.page_starts[row + 1] = self.num_packed - self._pages_offset
@@ -174,6 +186,7 @@ class StepMetadata:
         starts: Sequence[int],
         tables: Sequence[IntArray],
         slots: Sequence[int],
+        adapters: Sequence[int] | None = None,
     ) -> None:
         """Append rows of one token each, all of which choose a token; like `add_row`, but at once.
 
@@ -182,6 +195,7 @@ class StepMetadata:
             starts: Its position.
             tables: Pages of each sequence, at least those its context needs.
             slots: Rows in per-request tables.
+            adapters: Slots of their adapters, -1 for none; None if no row has one.
 
         Raises:
             ValueError: Pages do not reach the end of a row's context.
@@ -208,6 +222,9 @@ class StepMetadata:
         self.row_starts[row + 1 : row + count + 1] = indices + 1
         self.context_lens[rows] = positions + 1
         self.row_slots[rows] = slots
+        if adapters is not None:
+            self.row_adapters[rows] = adapters
+            self.num_adapted += int(np.count_nonzero(self.row_adapters[rows] >= 0))
         self.page_starts[row] = begin
         self.page_starts[row + 1 : row + count + 1] = ends
         self.num_samples += count

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from pegainfer_core.backend.batch import Batch
     from pegainfer_core.backend.decoder import AttentionShape, AttentionWeights, MlpWeights
     from pegainfer_core.backend.kv_pool import KvPool
+    from pegainfer_core.backend.lora_site import LoraSite
     from pegainfer_core.backend.rope import RopeTable
     from pegainfer_core.backend.tensor import Tensor
     from pegainfer_core.backend.workspace import Workspace
@@ -43,6 +44,7 @@ class Ops(ABC):
         layer: int,
         qkv: Tensor,
         workspace: Workspace,
+        lora: LoraSite | None = None,
     ) -> None:
         """Everything before the attention of one layer.
 
@@ -59,11 +61,14 @@ class Ops(ABC):
             qkv: Out, [T, qkv_width]; afterwards the first `query_width` columns are the queries,
                 the rest is undefined.
             workspace: For scratch.
+            lora: What rows with an adapter add to queries, keys and values.
         """
         count = batch.num_tokens
         normed = workspace.buffer("normed", hidden.width, hidden.dtype)
         self.rms_norm(count, hidden, weights.input_norm, shape.norm_eps, normed)
         self.linear(count, normed, weights.qkv, qkv)
+        if lora is not None:
+            self.add_lora(batch, normed, lora, qkv, workspace)
         self.head_norm(count, qkv, weights.head_norm, shape.norm_eps)
         self.rope(batch, qkv, shape.num_heads + shape.num_kv_heads, shape.head_dim, rope)
         self.kv_write(batch, qkv, shape, kv, layer)
@@ -92,10 +97,21 @@ class Ops(ABC):
         self.paged_attention(batch, qkv, shape, kv, layer, attended, workspace)
 
     def out_proj_add(
-        self, batch: Batch, attended: Tensor, weight: Tensor, hidden: Tensor, workspace: Workspace
+        self,
+        batch: Batch,
+        attended: Tensor,
+        weight: Tensor,
+        hidden: Tensor,
+        workspace: Workspace,
+        lora: LoraSite | None = None,
     ) -> None:
-        """Add the output projection: `hidden` [T, H] += `attended` @ `weight`^T."""
+        """Add the output projection: `hidden` [T, H] += `attended` @ `weight`^T.
+
+        `lora` is what rows with an adapter add to that.
+        """
         self._linear_add(batch, attended, weight, hidden, workspace)
+        if lora is not None:
+            self.add_lora(batch, attended, lora, hidden, workspace)
 
     def norm_gate_up_act(
         self,
@@ -104,23 +120,38 @@ class Ops(ABC):
         weights: MlpWeights,
         activated: Tensor,
         workspace: Workspace,
+        lora: LoraSite | None = None,
     ) -> None:
         """First half of the MLP: `activated` [T, intermediate] = silu(gate x) * (up x).
 
-        x is the norm of `hidden`, which is left as it is.
+        x is the norm of `hidden`, which is left as it is. `lora` is what rows with an adapter add
+        to gate and up.
         """
         count = batch.num_tokens
         normed = workspace.buffer("normed", hidden.width, hidden.dtype)
         gate_up = workspace.buffer("gate_up", weights.gate_up.shape[0], hidden.dtype)
         self.rms_norm(count, hidden, weights.norm, weights.norm_eps, normed)
         self.linear(count, normed, weights.gate_up, gate_up)
+        if lora is not None:
+            self.add_lora(batch, normed, lora, gate_up, workspace)
         self.silu_mul(count, gate_up, activated)
 
     def down_add(
-        self, batch: Batch, activated: Tensor, weight: Tensor, hidden: Tensor, workspace: Workspace
+        self,
+        batch: Batch,
+        activated: Tensor,
+        weight: Tensor,
+        hidden: Tensor,
+        workspace: Workspace,
+        lora: LoraSite | None = None,
     ) -> None:
-        """Second half of the MLP: `hidden` [T, H] += `activated` @ `weight`^T."""
+        """Second half of the MLP: `hidden` [T, H] += `activated` @ `weight`^T.
+
+        `lora` is what rows with an adapter add to that.
+        """
         self._linear_add(batch, activated, weight, hidden, workspace)
+        if lora is not None:
+            self.add_lora(batch, activated, lora, hidden, workspace)
 
     def lm_head(
         self,
@@ -223,6 +254,15 @@ class Ops(ABC):
     @abstractmethod
     def add(self, count: int, x: Tensor, out: Tensor) -> None:
         """`out` += `x` on the first `count` rows."""
+
+    @abstractmethod
+    def add_lora(
+        self, batch: Batch, x: Tensor, site: LoraSite, out: Tensor, workspace: Workspace
+    ) -> None:
+        """Add what adapters make of `x` [T, k] to `out` [T, n]; rows without one stay as they are.
+
+        x @ A^T is rounded to the type of `x`, what is added to `out` is not; their sum is.
+        """
 
     @abstractmethod
     def argmax(self, count: int, logits: Tensor, best: Tensor, workspace: Workspace) -> None:

@@ -1,5 +1,11 @@
 """The engine contract: requests, events, handles and launch data. Imports msgspec only."""
 
+from pegainfer_core.contract.adapter import (
+    AdapterEngine,
+    AdapterError,
+    AdapterInfo,
+    AdapterProblem,
+)
 from pegainfer_core.contract.engine import (
     CONTRACT_VERSION,
     EngineCapabilities,
@@ -47,6 +53,10 @@ from pegainfer_core.contract.sampling_params import ParamError, SamplingParams
 __all__ = [
     "CONTRACT_VERSION",
     "TERMINAL_EVENTS",
+    "AdapterEngine",
+    "AdapterError",
+    "AdapterInfo",
+    "AdapterProblem",
     "ContextLength",
     "CoreOptions",
     "DeviceFault",

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 
+from pegainfer_core.contract.adapter import AdapterInfo
 from pegainfer_core.contract.event import StepFrame
 
 if TYPE_CHECKING:
@@ -51,6 +52,7 @@ class EngineInfo(msgspec.Struct, frozen=True, kw_only=True):
         max_num_seqs: Most requests in one step.
         capabilities: Which request fields are honoured.
         pid: Process that runs the model.
+        adapters: Those loaded at start.
     """
 
     family: str
@@ -62,6 +64,7 @@ class EngineInfo(msgspec.Struct, frozen=True, kw_only=True):
     max_num_seqs: int
     capabilities: EngineCapabilities = EngineCapabilities()
     pid: int = 0
+    adapters: list[AdapterInfo] = []
 
 
 class KvTierMetrics(msgspec.Struct, frozen=True, kw_only=True):

@@ -85,6 +85,24 @@ class CoreOptions(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     device: Annotated[int, Meta(ge=0, description="ordinal of the first GPU")] = 0
     tp: Annotated[int, Meta(ge=1, description="tensor-parallel ranks")] = 1
     ep: Annotated[int, Meta(ge=1, description="expert-parallel ranks")] = 1
+    lora: Annotated[
+        list[str],
+        Meta(
+            description="LoRA adapter to load at start, with its name; may be repeated",
+            extra={"metavar": "NAME=PATH"},
+        ),
+    ] = []
+    max_loras: Annotated[
+        int,
+        Meta(
+            ge=0,
+            le=1024,
+            description="LoRA adapters that can be loaded at once (default: those of --lora)",
+        ),
+    ] = 0
+    max_lora_rank: Annotated[
+        int, Meta(ge=1, le=512, description="largest rank of a LoRA adapter")
+    ] = 64
 
 
 class TierChoice(msgspec.Struct, frozen=True, kw_only=True):

@@ -3,6 +3,7 @@
 from importlib import import_module
 from typing import TYPE_CHECKING
 
+from pegainfer_core.engine.adapters import AdapterTable, NoAdapters
 from pegainfer_core.engine.admission import Admission
 from pegainfer_core.engine.budget import (
     FixedPrefillBudget,
@@ -50,6 +51,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "PROMPT_TILE_ROWS",
+    "AdapterTable",
     "Admission",
     "BuiltEngine",
     "CompletedStep",
@@ -66,6 +68,7 @@ __all__ = [
     "LedgerError",
     "LocalEngine",
     "ModelRunner",
+    "NoAdapters",
     "NoOffload",
     "OffloadingScheduler",
     "PrefillBudget",

@@ -10,6 +10,9 @@ from typing import TYPE_CHECKING
 
 from pegainfer_core.contract import (
     TERMINAL_EVENTS,
+    AdapterEngine,
+    AdapterError,
+    AdapterProblem,
     EngineError,
     Error,
     Finished,
@@ -25,6 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence
 
     from pegainfer_core.contract import (
+        AdapterInfo,
         EngineHandle,
         EngineHealth,
         EngineInfo,
@@ -148,6 +152,7 @@ class EngineClient:
         cache_salt: str = "",
         external_id: str = "",
         after: RequestStream | None = None,
+        lora: str | None = None,
     ) -> RequestStream:
         """Queue a request and return its stream; fields as in `GenerateRequest`.
 
@@ -168,6 +173,7 @@ class EngineClient:
             priority=priority,
             cache_salt=cache_salt,
             external_id=external_id,
+            lora=lora,
             arrival_s=time.monotonic(),
         )
         if after is not None and after.request_id in self._streams and self._shares(request):
@@ -188,6 +194,35 @@ class EngineClient:
     def metrics(self) -> EngineMetrics:
         """The newest metrics snapshot."""
         return self._handle.metrics()
+
+    def adapters(self) -> list[AdapterInfo]:
+        """Adapters loaded now, by name; none for engines that take none."""
+        handle = self._handle
+        return handle.adapters() if isinstance(handle, AdapterEngine) else []
+
+    async def load_adapter(self, name: str, path: str, *, replace: bool = False) -> AdapterInfo:
+        """Load an adapter; see `AdapterEngine.load_adapter`.
+
+        Raises:
+            AdapterError: It cannot be loaded.
+            EngineError: The engine is dead.
+        """
+        change = self._adapter_engine().load_adapter(name, path, replace=replace)
+        return await asyncio.wrap_future(change)
+
+    async def unload_adapter(self, name: str) -> AdapterInfo:
+        """Take an adapter out; see `AdapterEngine.unload_adapter`.
+
+        Raises:
+            AdapterError: It cannot be taken out.
+            EngineError: The engine is dead.
+        """
+        return await asyncio.wrap_future(self._adapter_engine().unload_adapter(name))
+
+    def _adapter_engine(self) -> AdapterEngine:
+        if not isinstance(self._handle, AdapterEngine):
+            raise AdapterError(AdapterProblem.INVALID, "this engine takes no LoRA adapters")
+        return self._handle
 
     def health(self) -> EngineHealth:
         """Whether the engine lives and steps."""

@@ -9,8 +9,16 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from pegainfer_core.contract import EngineMetrics, FinishReason
-from pegainfer_core.engine.command import Abort, Close, Command, ResetPrefixCache, Submit
+from pegainfer_core.contract import EngineMetrics, FinishReason, InvalidParam
+from pegainfer_core.engine.command import (
+    Abort,
+    ChangeAdapters,
+    Close,
+    Command,
+    GrammarRead,
+    ResetPrefixCache,
+    Submit,
+)
 from pegainfer_core.engine.idle_memory import IdleMemory
 from pegainfer_core.engine.ledger import Ledger
 from pegainfer_core.engine.scheduler import OffloadingScheduler
@@ -34,8 +42,14 @@ class Driver:
         metrics: Newest snapshot; taken at most every 50 ms, and whenever the engine goes idle.
     """
 
-    def __init__(self, scheduler: Scheduler, sink: FrameSink, heartbeat: Heartbeat) -> None:
-        self.inbox: SimpleQueue[Command] = SimpleQueue()
+    def __init__(
+        self,
+        scheduler: Scheduler,
+        sink: FrameSink,
+        heartbeat: Heartbeat,
+        grammars: GrammarDesk | None = None,
+    ) -> None:
+        self.inbox: SimpleQueue[Command | ChangeAdapters | GrammarRead] = SimpleQueue()
         self.metrics = EngineMetrics()
         self._scheduler = scheduler
         self._sink = sink
@@ -72,6 +86,8 @@ class Driver:
             command = self.inbox.get()
             if isinstance(command, Submit):
                 self._ledger.open(command.request)
+            elif isinstance(command, ChangeAdapters):
+                command.refuse(message)
         self._ledger.fail_all(message)
         self._ship()
 
@@ -101,7 +117,7 @@ class Driver:
         while not self.inbox.empty():
             self._apply(self.inbox.get())
 
-    def _apply(self, command: Command) -> None:
+    def _apply(self, command: Command | ChangeAdapters | GrammarRead) -> None:
         match command:
             case Submit(request):
                 self._ledger.open(request)
@@ -113,6 +129,8 @@ class Driver:
                 self._scheduler.reset_prefix_cache()
                 if not device_only and isinstance(self._scheduler, OffloadingScheduler):
                     self._scheduler.drop_offloaded()
+            case ChangeAdapters():
+                command.run()
             case Close():
                 self._closing = True
 

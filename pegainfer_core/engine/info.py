@@ -9,16 +9,20 @@ from pegainfer_core.contract import EngineInfo
 
 if TYPE_CHECKING:
     from pegainfer_core.contract import LaunchContext, ServePlan
+    from pegainfer_core.engine.adapters import AdapterTable
     from pegainfer_core.kv import KvManager
 
 
-def engine_info(context: LaunchContext, plan: ServePlan, kv: KvManager) -> EngineInfo:
+def engine_info(
+    context: LaunchContext, plan: ServePlan, kv: KvManager, adapters: AdapterTable | None = None
+) -> EngineInfo:
     """Describe an engine that is about to serve.
 
     Args:
         context: Of its launch.
         plan: As it is served.
         kv: Its pages.
+        adapters: Its adapters, if it takes any.
     """
     return EngineInfo(
         family=context.family,
@@ -30,4 +34,5 @@ def engine_info(context: LaunchContext, plan: ServePlan, kv: KvManager) -> Engin
         max_num_seqs=plan.max_num_seqs,
         capabilities=plan.capabilities,
         pid=os.getpid(),
+        adapters=adapters.infos if adapters is not None else [],
     )

@@ -6,22 +6,48 @@ import threading
 from typing import TYPE_CHECKING, NamedTuple
 
 from pegainfer_core.contract import EngineError, EngineHealth, EngineMetrics, HealthState
-from pegainfer_core.engine.command import Abort, Close, Command, ResetPrefixCache, Submit
+from pegainfer_core.engine.adapter_loading import AdapterLoading
+from pegainfer_core.engine.command import (
+    Abort,
+    ChangeAdapters,
+    Close,
+    Command,
+    ResetPrefixCache,
+    Submit,
+)
 from pegainfer_core.engine.driver import Driver
 from pegainfer_core.engine.heartbeat import Heartbeat
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from concurrent.futures import Future
 
-    from pegainfer_core.contract import EngineInfo, FrameSink, GenerateRequest, StepFrame
+    from pegainfer_core.contract import (
+        AdapterInfo,
+        EngineInfo,
+        FrameSink,
+        GenerateRequest,
+        StepFrame,
+    )
+    from pegainfer_core.engine.adapters import AdapterTable
     from pegainfer_core.engine.scheduler import Scheduler
 
 
 class BuiltEngine(NamedTuple):
-    """What a family's builder returns: its scheduler, ready to step, and its final facts."""
+    """What a family's builder returns.
+
+    Attributes:
+        scheduler: Ready to step.
+        info: Its final facts.
+        adapters: Those of the engine, if it takes any.
+        grammars: Reads the grammars of requests before the scheduler gets them; None where the
+            engine honours none.
+    """
 
     scheduler: Scheduler
     info: EngineInfo
+    adapters: AdapterTable | None = None
+    grammars: GrammarDesk | None = None
 
 
 class LocalEngine:
@@ -43,6 +69,7 @@ class LocalEngine:
         self._driver: Driver | None = None
         self._info: EngineInfo | None = None
         self._last_metrics = EngineMetrics()
+        self._adapters = AdapterLoading(self._send)
         self._build_error: BaseException | None = None
         self._fault = ""
         self._closed = False
@@ -82,6 +109,18 @@ class LocalEngine:
         """Drop cached KV pages that no live request uses."""
         self._send(ResetPrefixCache(device_only))
 
+    def adapters(self) -> list[AdapterInfo]:
+        """Those loaded now, by name."""
+        return self._adapters.infos
+
+    def load_adapter(self, name: str, path: str, *, replace: bool = False) -> Future[AdapterInfo]:
+        """Load an adapter; its files are read on a thread of their own."""
+        return self._adapters.load(name, path, replace=replace)
+
+    def unload_adapter(self, name: str) -> Future[AdapterInfo]:
+        """Take an adapter out."""
+        return self._adapters.unload(name)
+
     def metrics(self) -> EngineMetrics:
         """The newest metrics snapshot."""
         driver = self._driver
@@ -108,7 +147,7 @@ class LocalEngine:
             self._thread.join()
             raise self._build_error
 
-    def _send(self, command: Command) -> None:
+    def _send(self, command: Command | ChangeAdapters) -> None:
         with self._lock:
             if self._closed or self._driver is None:
                 raise EngineError(self._fault or "the engine was shut down")
@@ -120,8 +159,10 @@ class LocalEngine:
 
     def _run(self) -> None:
         try:
-            scheduler, self._info = self._build()
-            driver = self._driver = Driver(scheduler, self._deliver, self._heartbeat)
+            scheduler, self._info, table, grammars = self._build()
+            self._adapters.serve(table)
+            driver = Driver(scheduler, self._deliver, self._heartbeat, grammars)
+            self._driver = driver
         except BaseException as error:
             self._build_error = error
             self._ready.set()

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from pegainfer_core.contract import EngineMetrics, StepFrame
-    from pegainfer_core.engine.wire import Channel
+    from pegainfer_core.engine.wire import AdaptersChanged, Channel
 
 _REPORT_PERIOD_S = 0.25
 
@@ -35,6 +35,7 @@ class Outbox:
         self._channel = channel
         self._metrics = metrics
         self._frames: deque[StepFrame] = deque()
+        self._answers: deque[AdaptersChanged] = deque()
         self._rest = b""
         self._sending = threading.Lock()
         self._wake = threading.Event()
@@ -48,6 +49,11 @@ class Outbox:
         self._frames.append(frame)
         if not self._send_at_once():
             self._wake.set()
+
+    def answer(self, answer: AdaptersChanged) -> None:
+        """Send what is no part of a step, soon; never blocks."""
+        self._answers.append(answer)
+        self._wake.set()
 
     def close(self) -> None:
         """Send what is queued and stop the thread."""
@@ -75,7 +81,7 @@ class Outbox:
                 self._wake.wait(_REPORT_PERIOD_S)
                 self._wake.clear()
                 self._flush()
-                if self._closing and not self._frames and not self._rest:
+                if self._closing and not (self._frames or self._answers or self._rest):
                     return
         except OSError:
             return  # The server is gone; the reader thread ends the process.
@@ -99,6 +105,8 @@ class Outbox:
         if metrics is not self._sent_metrics and metrics != self._sent_metrics:
             self._rest += self._channel.encode(Report(metrics))
             self._sent_metrics = metrics
+        while self._answers:
+            self._rest += self._channel.encode(self._answers.popleft())
         if frames:
             self._rest += self._channel.encode(merge_frames(frames))
             for _ in frames:

@@ -23,10 +23,20 @@ from pegainfer_core.contract import (
     StepFrame,
     Tokens,
 )
-from pegainfer_core.engine.command import Abort, Close, Command, ResetPrefixCache, Submit
+from pegainfer_core.engine.adapter_tickets import AdapterTickets
+from pegainfer_core.engine.command import (
+    Abort,
+    Close,
+    Command,
+    LoadAdapter,
+    ResetPrefixCache,
+    Submit,
+    UnloadAdapter,
+)
 from pegainfer_core.engine.heartbeat import Heartbeat
 from pegainfer_core.engine.validation import check_widths
 from pegainfer_core.engine.wire import (
+    AdaptersChanged,
     Channel,
     Fault,
     FromWorker,
@@ -38,7 +48,10 @@ from pegainfer_core.engine.wire import (
 from pegainfer_core.weights.errors import ConfigError
 
 if TYPE_CHECKING:
+    from concurrent.futures import Future
+
     from pegainfer_core.contract import (
+        AdapterInfo,
         FrameSink,
         GenerateRequest,
         LaunchContext,
@@ -78,6 +91,7 @@ class ProcessEngine:
         self._process, self._channel = self._spawn(json_logs)
         self._messages = self._channel.receive(msgspec.msgpack.Decoder(FromWorker))
         self._info = self._launch(context, plan)
+        self._adapters = AdapterTickets(self._info.adapters)
         self._reader = threading.Thread(target=self._read, name="pegainfer-reader", daemon=True)
         self._reader.start()
         self._watch_stop = threading.Event()
@@ -130,6 +144,22 @@ class ProcessEngine:
             if self._dead:
                 raise EngineError(self._fault)
             self._send(ResetPrefixCache(device_only))
+
+    def adapters(self) -> list[AdapterInfo]:
+        """Those loaded now, by name."""
+        return self._adapters.loaded
+
+    def load_adapter(self, name: str, path: str, *, replace: bool = False) -> Future[AdapterInfo]:
+        """Load an adapter in the worker."""
+        ticket, future = self._adapters.issue()
+        self._send_if_alive(LoadAdapter(ticket, name, path, replace))
+        return future
+
+    def unload_adapter(self, name: str) -> Future[AdapterInfo]:
+        """Take an adapter out in the worker."""
+        ticket, future = self._adapters.issue()
+        self._send_if_alive(UnloadAdapter(ticket, name))
+        return future
 
     def metrics(self) -> EngineMetrics:
         """The newest snapshot the worker sent."""
@@ -187,7 +217,14 @@ class ProcessEngine:
         code = self._process.returncode
         raise EngineError(f"the engine process ended while starting (exit status {code})")
 
-    def _send(self, message: Command) -> None:
+    def _send_if_alive(self, change: LoadAdapter | UnloadAdapter) -> None:
+        with self._lock:
+            if self._dead or self._closing:
+                self._adapters.fail(change.ticket, self._fault or "the engine was shut down")
+            else:
+                self._send(change)
+
+    def _send(self, message: Command | LoadAdapter | UnloadAdapter) -> None:
         try:
             self._channel.send(message)
         except OSError:
@@ -201,6 +238,8 @@ class ProcessEngine:
                         self._deliver(message)
                     case Report(metrics):
                         self._metrics = metrics
+                    case AdaptersChanged():
+                        self._adapters.settle(message)
                     case Fault(detail):
                         self._fault = detail
         except Exception as error:
@@ -227,6 +266,7 @@ class ProcessEngine:
             self._dead = True
             self._fault = "" if self._closing else message
             open_requests, self._open = self._open, {}
+        self._adapters.fail_all(message)
         events = [
             Error(request_id, message, counts.prompt_tokens, counts.completion_tokens)
             for request_id, counts in open_requests.items()

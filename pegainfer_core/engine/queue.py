@@ -51,6 +51,10 @@ class WaitingQueue:
         """Sequences that wait."""
         return len(self._sequences)
 
+    def __iter__(self) -> Iterator[Sequence]:
+        """All that wait, in no order."""
+        return iter(self._sequences.values())
+
     def push(self, sequence: Sequence) -> None:
         """Queue a new sequence, which gets the next serial, or one that was preempted."""
         if sequence.serial < 0:

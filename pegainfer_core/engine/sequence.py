@@ -46,6 +46,8 @@ class Sequence:
         page_keys: What its pages are called outside the device.
         prompt_logprobs: The prompt's log-probabilities so far; None when they were not asked for
             or were already sent, and then nobody needs them computed.
+        adapter_slot: Where its adapter lies, -1 for none.
+        grammar: What its answer may be; None for anything.
     """
 
     request: GenerateRequest
@@ -71,6 +73,8 @@ class Sequence:
     hold: PageHold | None = None
     page_keys: PageKeys | None = None
     prompt_logprobs: list[TokenLogprobs | None] | None = None
+    adapter_slot: int = -1
+    grammar: GrammarState | None = None
 
     def __post_init__(self) -> None:
         """Start from a copy of the prompt."""

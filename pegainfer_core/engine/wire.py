@@ -8,6 +8,10 @@ from typing import TYPE_CHECKING, TypeVar
 import msgspec
 
 from pegainfer_core.contract import (
+    AdapterError,
+    AdapterInfo,
+    AdapterProblem,
+    EngineError,
     EngineInfo,
     EngineMetrics,
     LaunchContext,
@@ -15,7 +19,14 @@ from pegainfer_core.contract import (
     StepFrame,
     Tokens,
 )
-from pegainfer_core.engine.command import Abort, Close, ResetPrefixCache, Submit
+from pegainfer_core.engine.command import (
+    Abort,
+    Close,
+    LoadAdapter,
+    ResetPrefixCache,
+    Submit,
+    UnloadAdapter,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -64,8 +75,40 @@ class Fault(msgspec.Struct, frozen=True, array_like=True, tag="fault"):
     message: str
 
 
-ToWorker = Submit | Abort | ResetPrefixCache | Close
-FromWorker = StepFrame | Report | Ready | StartFailed | Fault
+class AdaptersChanged(msgspec.Struct, frozen=True, array_like=True, tag="adapters"):
+    """What came of a change of adapters.
+
+    Attributes:
+        ticket: Of the command.
+        info: Of the adapter; None if it failed.
+        problem: Why it failed; None if the engine did.
+        message: In words.
+        loaded: All adapters after it.
+    """
+
+    ticket: int
+    info: AdapterInfo | None
+    problem: AdapterProblem | None
+    message: str
+    loaded: list[AdapterInfo]
+
+    @classmethod
+    def failed(
+        cls, ticket: int, error: BaseException, loaded: list[AdapterInfo]
+    ) -> AdaptersChanged:
+        """The answer that carries an error."""
+        problem = error.problem if isinstance(error, AdapterError) else None
+        return cls(ticket, None, problem, str(error), loaded)
+
+    def error(self) -> Exception:
+        """The error again, at the other end."""
+        if self.problem is None:
+            return EngineError(self.message)
+        return AdapterError(self.problem, self.message)
+
+
+ToWorker = Submit | Abort | ResetPrefixCache | LoadAdapter | UnloadAdapter | Close
+FromWorker = StepFrame | Report | Ready | StartFailed | Fault | AdaptersChanged
 
 T = TypeVar("T")
 

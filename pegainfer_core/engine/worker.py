@@ -21,18 +21,34 @@ from typing import TYPE_CHECKING, Protocol, cast
 
 import msgspec
 
-from pegainfer_core.contract import EngineError, HealthState
-from pegainfer_core.engine.command import Abort, Close, ResetPrefixCache, Submit
+from pegainfer_core.contract import AdapterEngine, EngineError, HealthState
+from pegainfer_core.engine.command import (
+    Abort,
+    Close,
+    LoadAdapter,
+    ResetPrefixCache,
+    Submit,
+    UnloadAdapter,
+)
 from pegainfer_core.engine.heartbeat import Heartbeat
 from pegainfer_core.engine.json_log import JsonLogFormatter
 from pegainfer_core.engine.outbox import Outbox
-from pegainfer_core.engine.wire import Channel, Fault, Launch, Ready, StartFailed, ToWorker
+from pegainfer_core.engine.wire import (
+    AdaptersChanged,
+    Channel,
+    Fault,
+    Launch,
+    Ready,
+    StartFailed,
+    ToWorker,
+)
 from pegainfer_core.weights.errors import ConfigError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
+    from concurrent.futures import Future
 
-    from pegainfer_core.contract import EngineHandle
+    from pegainfer_core.contract import AdapterInfo, EngineHandle
     from pegainfer_core.plugin.family import ModelFamily
 
 _ORPHAN_GRACE_S = 3.0
@@ -79,7 +95,7 @@ def _tell(channel: Channel, message: Ready | StartFailed | Fault) -> None:
         channel.send(message)
 
 
-def _pump(channel: Channel, engine: EngineHandle) -> bool:
+def _pump(channel: Channel, engine: EngineHandle, outbox: Outbox) -> bool:
     """Forward commands until told to close. Returns False when the server went away instead."""
     for command in channel.receive(msgspec.msgpack.Decoder(ToWorker)):
         try:
@@ -90,11 +106,37 @@ def _pump(channel: Channel, engine: EngineHandle) -> bool:
                     engine.abort(request_id)
                 case ResetPrefixCache(device_only):
                     engine.reset_prefix_cache(device_only=device_only)
+                case LoadAdapter() | UnloadAdapter():
+                    _change_adapters(command, engine, outbox)
                 case Close():
                     return True
         except EngineError:
             continue  # The loop has ended; its last words are already on their way.
     return False
+
+
+def _change_adapters(
+    command: LoadAdapter | UnloadAdapter, engine: EngineHandle, outbox: Outbox
+) -> None:
+    """Begin; the answer follows when it is done."""
+    ticket = command.ticket
+    if not isinstance(engine, AdapterEngine):
+        error = EngineError("this engine takes no LoRA adapters")
+        outbox.answer(AdaptersChanged.failed(ticket, error, []))
+        return
+    if isinstance(command, LoadAdapter):
+        change = engine.load_adapter(command.name, command.path, replace=command.replace)
+    else:
+        change = engine.unload_adapter(command.name)
+
+    def answer(done: Future[AdapterInfo]) -> None:
+        error, loaded = done.exception(), engine.adapters()
+        if error is not None:
+            outbox.answer(AdaptersChanged.failed(ticket, error, loaded))
+        else:
+            outbox.answer(AdaptersChanged(ticket, done.result(), None, "", loaded))
+
+    change.add_done_callback(answer)
 
 
 class _Pulse:
@@ -187,7 +229,7 @@ def main() -> int:
     outbox = Outbox(channel, engine.metrics)
     engine.connect(outbox.put)
     pulse = _Pulse(engine, channel, outbox, Heartbeat(int(sys.argv[2])))
-    asked_to_close = _pump(channel, engine)
+    asked_to_close = _pump(channel, engine, outbox)
     if not asked_to_close:
         _die_if_hung(_ORPHAN_GRACE_S)
     pulse.stop()

@@ -15,7 +15,7 @@ from pegainfer_core.backend.cuda import cublaslt
 from pegainfer_core.backend.cuda.arrays import address, dense, element, empty_tensor, widened
 from pegainfer_core.backend.cuda.cuda_batch import AttentionLimits, CudaBatch, MetadataUpload
 from pegainfer_core.backend.cuda.cuda_ops import CudaOps
-from pegainfer_core.backend.cuda.cuda_page_mover import CudaPageMover
+from pegainfer_core.backend.cuda.cuda_page_mover import CudaPageMover, CudaStateMover
 from pegainfer_core.backend.cuda.cuda_recurrent_ops import CudaRecurrentOps, delta_sizes
 from pegainfer_core.backend.cuda.device import Device, PinnedMemory, host_address
 from pegainfer_core.backend.cuda.errors import CudaError
@@ -48,6 +48,7 @@ if TYPE_CHECKING:
     from pegainfer_core.backend.cuda.device import Recording
     from pegainfer_core.backend.decoder import AttentionShape
     from pegainfer_core.backend.kv_layout import KvLayout
+    from pegainfer_core.backend.lora_site import LoraSite
     from pegainfer_core.backend.metadata import StepMetadata
     from pegainfer_core.backend.recurrent import DeltaShape
     from pegainfer_core.backend.state_layout import StateLayout
@@ -99,6 +100,7 @@ class CudaBackend(Backend):
         self._reader: ParameterReader | None = None
         self._next_ids = 0
         self._recurrent = False
+        self._num_lora_slots = 0
 
     def compute_dtype(self, stored: FloatType) -> DType:
         """As stored, but float16 computes in float32, as on NumPy."""
@@ -161,7 +163,7 @@ class CudaBackend(Backend):
         if upload is None:
             upload = MetadataUpload(
                 self.device, metadata, self._attention_limits(), self._next_ids,
-                recurrent=self._recurrent,
+                recurrent=self._recurrent, num_lora_slots=self._num_lora_slots,
             )  # fmt: skip
             self._uploads[metadata] = upload
         return upload.submit(metadata, step_shape(metadata) if self._record else None)
@@ -216,6 +218,25 @@ class CudaBackend(Backend):
         if layout.dtype is DType.BFLOAT16:
             self.products.tune(decoder_products(shape, hidden, intermediate))
 
+    def prepare_lora(self, sites: Sequence[LoraSite]) -> None:
+        """Build and load the kernels of adapters; steps may carry work for them from now on."""
+        down = sites[0].down
+        self._num_lora_slots = down.shape[0]
+        kind, arch = element(down.dtype), self.device.arch
+        self.library.prepare(catalog.lora_specs(kind, down.width, arch))
+
+    def pack(self, values: NDArray[np.float32], dtype: DType) -> NDArray[np.generic]:
+        """Dense; touches no device."""
+        return dense(values, dtype)
+
+    def overwrite(self, tensor: Tensor, index: int, packed: NDArray[np.generic]) -> None:
+        """Wait for all steps, then copy."""
+        self.device.synchronize()
+        self.device.upload(
+            address(tensor) + index * packed.nbytes, host_address(packed), packed.nbytes
+        )
+        self.device.synchronize()
+
     def fitting_pages(self, layout: KvLayout, utilization: float) -> int:
         """Pages that fit into the share of the GPU's memory not in use yet."""
         return pages_within(self._memory(), layout.page_bytes, utilization)
@@ -263,6 +284,10 @@ class CudaBackend(Backend):
             base = address(part)
             for source, target in zip(sources, targets, strict=True):
                 self.device.copy(base + target * size, base + source * size, size)
+
+    def state_mover(self, states: StatePool) -> CudaStateMover:
+        """Copies on streams of its own."""
+        return CudaStateMover(self.device, states)
 
     def raise_if_lost(self) -> None:
         """Ask the context."""

@@ -8,6 +8,7 @@ import numpy as np
 
 from pegainfer_core.backend.batch import Batch
 from pegainfer_core.backend.cuda.device import Event, PinnedMemory, host_address
+from pegainfer_core.backend.cuda.lora_items import LoraWork, lora_tiles, max_lora_tiles
 from pegainfer_core.backend.cuda.recurrent_items import (
     RecurrentItems,
     RecurrentWork,
@@ -25,6 +26,7 @@ from pegainfer_core.backend.cuda.work_items import (
 from pegainfer_core.kernels.catalog import (
     CHOICE_WORDS,
     DECODE_ITEM_INTS,
+    LORA_TILE_INTS,
     PIECE_INTS,
     PREFILL_ITEM_INTS,
     ROW_SAVES,
@@ -80,6 +82,7 @@ class CudaBatch(Batch):
         shape: Of the recorded steps that this one is filled up to, None if it is run as it is.
         next_ids: Where the token that was chosen last for each slot lies, 0 where nobody knows.
         recurrent: Work of recurrent layers, None if the backend was not told of any.
+        lora: Work for adapters, None if no row has one.
         deferred: Set between the two ops of a layer's attention, if heads were left as they are.
     """
 
@@ -93,11 +96,12 @@ class CudaBatch(Batch):
         super().__init__(metadata)
         self.num_rows = metadata.num_decode
         if shape is not None:
-            self.num_tokens, self.num_rows, self.num_sample_rows = shape
+            self.num_tokens, self.num_rows, self.num_sample_rows = shape[:3]
         self.upload = upload
         self.shape = shape
         self.next_ids = upload.next_ids
         self.recurrent: RecurrentWork | None = None
+        self.lora: LoraWork | None = None
         self.deferred: DeferredHeads | None = None
         self.max_items = self.num_rows + upload.limits.target_items if self.num_rows else 0
         self.num_tiles = num_tiles
@@ -127,6 +131,7 @@ class MetadataUpload:
         limits: How attention work is cut.
         next_ids: Device address of the token chosen last for each slot.
         recurrent: Whether steps have work for recurrent layers.
+        num_lora_slots: Adapters there can be.
 
     Attributes:
         limits: How attention work is cut.
@@ -143,12 +148,14 @@ class MetadataUpload:
         next_ids: int,
         *,
         recurrent: bool = False,
+        num_lora_slots: int = 0,
     ) -> None:
         self.limits = limits
         self.next_ids = next_ids
         self.recordings: dict[tuple[StepShape, Callable[[Batch], None]], Recording | None] = {}
         self._device = device
         self._recurrent = recurrent
+        self._num_lora_slots = num_lora_slots
         max_rows, max_tokens = len(metadata.context_lens), len(metadata.token_ids)
         sizes = {
             # In this order items are aligned to sixteen bytes.
@@ -157,6 +164,7 @@ class MetadataUpload:
             "tiles": PREFILL_ITEM_INTS * max_prefill_items(max_rows, max_tokens, limits.prefill),
             "row_items": max_rows + 1,
             **(_recurrent_sizes(metadata) if recurrent else {}),
+            **(_lora_sizes(max_tokens, num_lora_slots) if num_lora_slots else {}),
         }
         self._front = sum(sizes.values())
         size = self._front + metadata.packed.size
@@ -193,6 +201,7 @@ class MetadataUpload:
             self._pad(host, metadata, shape)
         self._put_items(host, metadata, shape.num_decode if shape else num_decode)
         work = self._put_recurrent(host, items, shape) if items else None
+        lora = self._put_lora(host, metadata, shape) if metadata.num_adapted else None
         num_tiles = self._put_tiles(host, metadata)
         if shape is not None and num_tiles:
             # Programs beyond the pieces that there are end at once.
@@ -202,6 +211,7 @@ class MetadataUpload:
         event.record(self._device)
         batch = CudaBatch(metadata, self, num_tiles, shape)
         batch.recurrent = work
+        batch.lora = lora
         return batch
 
     def _pad(self, host: IntArray, metadata: StepMetadata, shape: StepShape) -> None:
@@ -244,6 +254,25 @@ class MetadataUpload:
             row_pieces=self.addresses["row_pieces"],
             row_slots=self.addresses["row_slots"],
             row_saves=self.addresses["row_saves"],
+        )
+
+    def _put_lora(
+        self, host: IntArray, metadata: StepMetadata, shape: StepShape | None
+    ) -> LoraWork | None:
+        """Tokens of rows with adapters; what a step is filled up with is in no tile."""
+        if not self._num_lora_slots:
+            return None
+        tokens, tiles = lora_tiles(metadata)
+        host[3] = len(tiles)
+        host[self._offsets["lora_tokens"] :][: len(tokens)] = tokens
+        host[self._offsets["lora_tiles"] :][: tiles.size] = tiles.reshape(-1)
+        most = max_lora_tiles(shape.num_tokens, self._num_lora_slots) if shape else len(tiles)
+        at = self.addresses
+        return LoraWork(
+            max_tiles=most,
+            num_tiles=at["num_items"] + 12,
+            tiles=at["lora_tiles"],
+            tokens=at["lora_tokens"],
         )
 
     def _put_items(self, host: IntArray, metadata: StepMetadata, num_rows: int) -> None:
@@ -289,6 +318,11 @@ def _recurrent_sizes(metadata: StepMetadata) -> dict[str, int]:
         "row_pieces": max(max_rows, MAX_PROMPT_ROWS) + 1,
         "row_saves": ROW_SAVES * max_rows,
     }
+
+
+def _lora_sizes(max_tokens: int, num_slots: int) -> dict[str, int]:
+    tiles = max_lora_tiles(max_tokens, num_slots)
+    return {"lora_tiles": LORA_TILE_INTS * tiles, "lora_tokens": max_tokens}
 
 
 _SECTIONS: Final = (

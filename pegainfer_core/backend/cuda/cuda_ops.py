@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, cast
 from pegainfer_core.backend.cuda.arrays import address, element
 from pegainfer_core.backend.cuda.cuda_attention import CudaAttention
 from pegainfer_core.backend.cuda.cuda_batch import CudaBatch
+from pegainfer_core.backend.cuda.cuda_lora import CudaLora
 from pegainfer_core.backend.cuda.cuda_products import CudaProducts, RmsNorm
 from pegainfer_core.backend.cuda.pages import layer_address, page_values
 from pegainfer_core.backend.dtype import DType
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from pegainfer_core.backend.cuda.products import Products
     from pegainfer_core.backend.decoder import AttentionShape, AttentionWeights, MlpWeights
     from pegainfer_core.backend.kv_pool import KvPool
+    from pegainfer_core.backend.lora_site import LoraSite
     from pegainfer_core.backend.rope import RopeTable
     from pegainfer_core.backend.tensor import Tensor
     from pegainfer_core.backend.workspace import Workspace
@@ -44,6 +46,7 @@ class CudaOps(Ops):
         self._overlaps = device.arch >= catalog.OVERLAP_ARCH
         self.products = CudaProducts(device, library, products)
         self._attention = CudaAttention(device, library)
+        self._lora = CudaLora(device, library)
 
     def embed(self, batch: Batch, table: Tensor, hidden: Tensor) -> None:
         """See `Ops.embed`."""
@@ -69,25 +72,36 @@ class CudaOps(Ops):
         layer: int,
         qkv: Tensor,
         workspace: Workspace,
+        lora: LoraSite | None = None,
     ) -> None:
-        """See `Ops.norm_qkv_rope_write`."""
+        """See `Ops.norm_qkv_rope_write`; what adapters add needs the norm by itself."""
         count, cuda = batch.num_tokens, cast(CudaBatch, batch)
         # Laid out even if the first step is small.
         normed = workspace.buffer("normed", hidden.width, hidden.dtype)
-        norms = weights.input_norm.dtype is hidden.dtype
-        if norms and self.products.takes_few_rows(count, hidden, qkv):
+        fuses = lora is None and weights.input_norm.dtype is hidden.dtype
+        if fuses and self.products.takes_few_rows(count, hidden, qkv):
             norm = RmsNorm(weights.input_norm, shape.norm_eps)
             self.products.normed(count, hidden, norm, weights.qkv, qkv)
         else:
             self.rms_norm(count, hidden, weights.input_norm, shape.norm_eps, normed)
             self.linear(count, normed, weights.qkv, qkv)
+        if lora is not None:
+            self.add_lora(batch, normed, lora, qkv, workspace)
         self._attention.prepare(cuda, qkv, weights.head_norm, rope, shape, kv, layer)
 
     def out_proj_add(
-        self, batch: Batch, attended: Tensor, weight: Tensor, hidden: Tensor, workspace: Workspace
+        self,
+        batch: Batch,
+        attended: Tensor,
+        weight: Tensor,
+        hidden: Tensor,
+        workspace: Workspace,
+        lora: LoraSite | None = None,
     ) -> None:
         """See `Ops.out_proj_add`; the sum is rounded once."""
         self.products.add(batch.num_tokens, attended, weight, hidden)
+        if lora is not None:
+            self.add_lora(batch, attended, lora, hidden, workspace)
 
     def norm_gate_up_act(
         self,
@@ -96,29 +110,40 @@ class CudaOps(Ops):
         weights: MlpWeights,
         activated: Tensor,
         workspace: Workspace,
+        lora: LoraSite | None = None,
     ) -> None:
-        """See `Ops.norm_gate_up_act`."""
+        """See `Ops.norm_gate_up_act`; what adapters add comes before the activation."""
         count = batch.num_tokens
         # Laid out even if the first step is small.
         normed = workspace.buffer("normed", hidden.width, hidden.dtype)
         gate_up = workspace.buffer("gate_up", weights.gate_up.shape[0], hidden.dtype)
-        norms = weights.norm.dtype is hidden.dtype
-        if norms and self.products.takes_few_rows(count, hidden, activated):
+        fuses = lora is None and weights.norm.dtype is hidden.dtype
+        if fuses and self.products.takes_few_rows(count, hidden, activated):
             norm = RmsNorm(weights.norm, weights.norm_eps)
             self.products.normed(count, hidden, norm, weights.gate_up, activated, gated=True)
             return
         self.rms_norm(count, hidden, weights.norm, weights.norm_eps, normed)
-        if self.products.takes_gemv(count, normed, activated):
+        if lora is None and self.products.takes_gemv(count, normed, activated):
             self.products.gemv(count, normed, weights.gate_up, activated, gated=True)
         else:
             self.linear(count, normed, weights.gate_up, gate_up)
+            if lora is not None:
+                self.add_lora(batch, normed, lora, gate_up, workspace)
             self.silu_mul(count, gate_up, activated)
 
     def down_add(
-        self, batch: Batch, activated: Tensor, weight: Tensor, hidden: Tensor, workspace: Workspace
+        self,
+        batch: Batch,
+        activated: Tensor,
+        weight: Tensor,
+        hidden: Tensor,
+        workspace: Workspace,
+        lora: LoraSite | None = None,
     ) -> None:
         """See `Ops.down_add`; the sum is rounded once."""
         self.products.add(batch.num_tokens, activated, weight, hidden)
+        if lora is not None:
+            self.add_lora(batch, activated, lora, hidden, workspace)
 
     def take_logit_tokens(
         self, batch: Batch, first: int, count: int, x: Tensor, out: Tensor
@@ -225,6 +250,12 @@ class CudaOps(Ops):
             address(out),
             num_values,
         )
+
+    def add_lora(
+        self, batch: Batch, x: Tensor, site: LoraSite, out: Tensor, workspace: Workspace
+    ) -> None:
+        """See `Ops.add_lora`."""
+        self._lora.add(cast(CudaBatch, batch), x, site, out, workspace)
 
     def argmax(self, count: int, logits: Tensor, best: Tensor, workspace: Workspace) -> None:
         """See `Ops.argmax`."""

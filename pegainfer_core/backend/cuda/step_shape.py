@@ -22,11 +22,13 @@ class StepShape(NamedTuple):
         num_tokens: Tokens.
         num_decode: Decoding rows: all tokens, or none of them.
         num_samples: Rows of logits that choose a token.
+        adapted: Whether what adapters add is computed: those steps have recordings of their own.
     """
 
     num_tokens: int
     num_decode: int
     num_samples: int
+    adapted: bool = False
 
 
 def decode_sizes(max_rows: int) -> list[int]:
@@ -46,16 +48,17 @@ def step_shape(metadata: StepMetadata) -> StepShape | None:
     """
     if metadata.num_logits != metadata.num_samples:
         return None
+    adapted = metadata.num_adapted > 0
     if metadata.num_decode == metadata.num_rows == metadata.num_samples:
         size = _next(decode_sizes(len(metadata.context_lens)), metadata.num_rows)
-        return StepShape(size, size, size) if size else None
+        return StepShape(size, size, size, adapted) if size else None
     if metadata.num_decode or metadata.num_rows > MAX_PROMPT_ROWS:
         return None
     size = _next(prompt_sizes(len(metadata.token_ids)), metadata.num_tokens)
     samples = _next(_PROMPT_SAMPLES, metadata.num_samples)
     if not size or not samples or samples > len(metadata.context_lens):
         return None
-    return StepShape(size, 0, samples)
+    return StepShape(size, 0, samples, adapted)
 
 
 def _next(sizes: list[int] | tuple[int, ...], count: int) -> int:

@@ -20,6 +20,7 @@ from pegainfer_core.backend.numpy.numpy_kv_pool import NumpyKvPool
 from pegainfer_core.backend.numpy.numpy_ops import NumpyOps
 from pegainfer_core.backend.numpy.numpy_page_mover import NumpyPageMover
 from pegainfer_core.backend.numpy.numpy_recurrent_ops import NumpyRecurrentOps
+from pegainfer_core.backend.numpy.numpy_state_mover import NumpyStateMover
 from pegainfer_core.backend.numpy.product_mode import ProductMode
 from pegainfer_core.backend.numpy.thread_team import ThreadTeam
 from pegainfer_core.backend.state_pool import StatePool
@@ -111,6 +112,14 @@ class NumpyBackend(Backend):
         self._largest_values = max(self._largest_values, values.size)
         return self.adopt(in_product_order(values), dtype)
 
+    def pack(self, values: NDArray[np.float32], dtype: DType) -> NDArray[np.generic]:
+        """The values themselves."""
+        return values
+
+    def overwrite(self, tensor: Tensor, index: int, packed: NDArray[np.generic]) -> None:
+        """Copy; no step is under way."""
+        floats(tensor)[index] = packed
+
     def to_host(self, tensor: Tensor, count: int) -> NDArray[np.float32]:
         """A view."""
         return floats(tensor)[:count]
@@ -163,6 +172,10 @@ class NumpyBackend(Backend):
         for part in (states.memory, states.conv):
             slots = floats(part)
             slots[targets] = slots[sources]
+
+    def state_mover(self, states: StatePool) -> NumpyStateMover:
+        """Copies in the calling thread."""
+        return NumpyStateMover(states)
 
     def page_mover(self, kv: KvPool) -> NumpyPageMover:
         """Copies in the calling thread."""

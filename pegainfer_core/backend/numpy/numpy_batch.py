@@ -55,6 +55,18 @@ class SingleRows(NamedTuple):
     save_slots: NDArray[np.int64]
 
 
+class AdaptedTokens(NamedTuple):
+    """Tokens of the rows with one adapter.
+
+    Attributes:
+        slot: The adapter's.
+        tokens: Their places in the step, ascending.
+    """
+
+    slot: int
+    tokens: NDArray[np.int64]
+
+
 class NumpyBatch(Batch):
     """A step on NumPy.
 
@@ -100,6 +112,16 @@ class NumpyBatch(Batch):
     def longer_rows(self) -> list[RowSpan]:
         """The other rows."""
         return [row for row in self.rows if row.end - row.first > 1]
+
+    @cached_property
+    def adapted_tokens(self) -> list[AdaptedTokens]:
+        """All tokens of rows with adapters, by adapter."""
+        metadata = self.metadata
+        rows = metadata.num_rows
+        lengths = np.diff(metadata.row_starts[: rows + 1])
+        slots = np.repeat(metadata.row_adapters[:rows], lengths)
+        used = np.unique(slots[slots >= 0]).tolist()
+        return [AdaptedTokens(slot, np.flatnonzero(slots == slot)) for slot in used]
 
     def turns(self, table: RopeTable) -> tuple[FloatArray, FloatArray]:
         """Factors for a head's two halves: cos [T, 1, 1, half], and -sin and sin [T, 1, 2, half].

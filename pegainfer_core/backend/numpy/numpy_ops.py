@@ -12,6 +12,7 @@ from pegainfer_core.backend.numpy import kernels
 from pegainfer_core.backend.numpy.arrays import floats
 from pegainfer_core.backend.numpy.attention import Queries, attend_rows, bind_queries, write_kv
 from pegainfer_core.backend.numpy.bindings import Bindings
+from pegainfer_core.backend.numpy.low_rank import LowRank, add_low_rank
 from pegainfer_core.backend.numpy.numpy_batch import NumpyBatch
 from pegainfer_core.backend.numpy.numpy_kv_pool import NumpyKvPool
 from pegainfer_core.backend.numpy.thread_team import MIN_SHARED_WORK
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from pegainfer_core.backend.batch import Batch
     from pegainfer_core.backend.decoder import AttentionShape
     from pegainfer_core.backend.kv_pool import KvPool
+    from pegainfer_core.backend.lora_site import LoraSite
     from pegainfer_core.backend.numpy.arrays import FloatArray
     from pegainfer_core.backend.numpy.thread_team import ThreadTeam
     from pegainfer_core.backend.rope import RopeTable
@@ -185,6 +187,17 @@ class NumpyOps(Ops):
             arrays = kernels.bind_sum(floats(x)[:count], floats(out)[:count])
             self._sums.keep(count, key, arrays)
         kernels.accumulate(arrays, out.dtype is DType.BFLOAT16)
+
+    def add_lora(
+        self, batch: Batch, x: Tensor, site: LoraSite, out: Tensor, workspace: Workspace
+    ) -> None:
+        """See `Ops.add_lora`."""
+        rounds = out.dtype is DType.BFLOAT16
+        down, up, facts = floats(site.down), floats(site.up), floats(site.facts)
+        for slot, tokens in cast(NumpyBatch, batch).adapted_tokens:
+            scale, rank = facts[slot]
+            low_rank = LowRank(down[slot], up[slot], site.widths, int(rank), scale)
+            add_low_rank(floats(x), tokens, low_rank, floats(out), rounds)
 
     def argmax(self, count: int, logits: Tensor, best: Tensor, workspace: Workspace) -> None:
         """See `Ops.argmax`."""

@@ -54,6 +54,16 @@ from pegainfer_core.kernels.catalog.few_rows import (
     takes_few_rows,
 )
 from pegainfer_core.kernels.catalog.hybrid import hybrid_specs
+from pegainfer_core.kernels.catalog.lora import (
+    LORA_OUTPUTS,
+    LORA_RANKS,
+    LORA_SPLITS,
+    LORA_TILE,
+    LORA_TILE_INTS,
+    lora_expand,
+    lora_shrink,
+    lora_specs,
+)
 from pegainfer_core.kernels.catalog.prefill import (
     PREFILL_BLOCK,
     PREFILL_ITEM_INTS,
@@ -114,6 +124,11 @@ __all__ = [
     "FEW_ROWS_ARCH",
     "GEMV_BLOCK",
     "GEMV_ROWS",
+    "LORA_OUTPUTS",
+    "LORA_RANKS",
+    "LORA_SPLITS",
+    "LORA_TILE",
+    "LORA_TILE_INTS",
     "NORMED_HEADS",
     "OVERLAP_ARCH",
     "PIECE_INTS",
@@ -160,6 +175,9 @@ __all__ = [
     "gemv",
     "hybrid_specs",
     "keep_inputs",
+    "lora_expand",
+    "lora_shrink",
+    "lora_specs",
     "part_width",
     "prefill_parts",
     "prefill_tile",

@@ -26,7 +26,7 @@ class Stepper(DecoderStepper):
 
     def load(self) -> None:
         loaded = load_model(self.context, self.plan, self.backend)
-        self.model, self.weights, self.kv, sampler = loaded
+        self.model, self.weights, self.kv, sampler, self.adapters = loaded
         self.runner = DecoderRunner(self.model, self.backend, self.kv, sampler, self.plan)
 
     def weight_tensors(self) -> list[Tensor]:

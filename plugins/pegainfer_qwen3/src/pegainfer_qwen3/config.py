@@ -12,6 +12,7 @@ import msgspec
 
 from pegainfer_core.backend import choose_backend
 from pegainfer_core.engine import decoder_plan
+from pegainfer_core.lora import with_lora
 from pegainfer_core.weights import (
     ConfigError,
     FloatType,
@@ -24,6 +25,7 @@ from pegainfer_core.weights import (
     rope_config,
     text_config,
 )
+from pegainfer_qwen3.lora import lora_layout
 from pegainfer_qwen3.state import kv_layout, planned_dtype
 
 if TYPE_CHECKING:
@@ -150,12 +152,14 @@ def plan_qwen3(context: LaunchContext) -> ServePlan:
     """
     options = context.options
     config = parse_config(load_config(Path(context.model_dir)))
-    return decoder_plan(
+    backend, dtype = choose_backend(options.backend), planned_dtype(config)
+    plan = decoder_plan(
         options,
-        choose_backend(options.backend),
-        kv_layout(config, options.kv_page_size, planned_dtype(config)),
+        backend,
+        kv_layout(config, options.kv_page_size, dtype),
         vocab_size=config.vocab_size,
         context_tokens=config.context_tokens,
         layer_matrix_values=config.layer_matrix_values,
         limit_keys="max_position_embeddings and RoPE settings",
     )
+    return with_lora(plan, options, lora_layout(config), backend, dtype)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from pegainfer_core.backend import make_backend
 from pegainfer_core.engine import (
+    AdapterTable,
     BuiltEngine,
     DecoderRunner,
     LocalEngine,
@@ -17,7 +18,9 @@ from pegainfer_core.engine import (
     max_step_tokens,
     open_offload,
 )
+from pegainfer_core.grammar import open_grammars
 from pegainfer_core.kv import open_kv
+from pegainfer_core.lora import LoraSlots, num_lora_slots
 from pegainfer_core.sampling import make_step_sampler
 from pegainfer_core.weights import (
     ParameterLoader,
@@ -28,6 +31,7 @@ from pegainfer_core.weights import (
     text_tensor_name,
 )
 from pegainfer_qwen3.config import parse_config
+from pegainfer_qwen3.lora import lora_layout
 from pegainfer_qwen3.model import Qwen3Model
 from pegainfer_qwen3.scheduler import Qwen3Scheduler
 from pegainfer_qwen3.state import kv_layout
@@ -50,12 +54,13 @@ def launch(context: LaunchContext, plan: ServePlan) -> LocalEngine:
 
 
 class LoadedModel(NamedTuple):
-    """A model on its backend, the KV pages it writes, and what chooses its tokens."""
+    """A model on its backend, the KV pages it writes, what chooses its tokens, its adapters."""
 
     model: Qwen3Model
     weights: Qwen3Weights
     kv: KvPool
     sampler: StepSampler
+    adapters: AdapterTable | None = None
 
 
 def load_model(context: LaunchContext, plan: ServePlan, backend: Backend) -> LoadedModel:
@@ -80,16 +85,25 @@ def load_model(context: LaunchContext, plan: ServePlan, backend: Backend) -> Loa
         backend.begin_loading(loader)
         weights = load_weights(loader, config, backend, dtype)
     layout = kv_layout(config, plan.page_tokens, dtype)
+    options = context.options
+    slots = None
+    if plan.capabilities.lora:
+        num_slots, max_rank = num_lora_slots(options), options.max_lora_rank
+        slots = LoraSlots(backend, lora_layout(config), num_slots, max_rank, dtype)
     workspace = backend.workspace(max_step_tokens(plan), plan.max_model_len)
-    model = Qwen3Model(config, weights, backend, dtype, workspace, max_logit_rows(plan))
+    layers = slots.layers if slots else None
+    model = Qwen3Model(config, weights, backend, dtype, workspace, max_logit_rows(plan), layers)
     backend.prepare_decoder(model.shape, config.hidden_size, config.intermediate_size, layout)
-    sampler = make_step_sampler(backend, plan.vocab_size, plan.max_num_seqs, context.options.seed)
+    sampler = make_step_sampler(backend, plan.vocab_size, plan.max_num_seqs, options.seed)
     num_pages = plan.num_pages
     if num_pages is None:
         # What steps need is taken before the pages get the rest.
         lay_out(model, backend, backend.kv_pool(layout, 0), plan)
-        num_pages = backend.fitting_pages(layout, context.options.gpu_memory_utilization)
-    return LoadedModel(model, weights, backend.kv_pool(layout, num_pages), sampler)
+        num_pages = backend.fitting_pages(layout, options.gpu_memory_utilization)
+    adapters = None
+    if slots is not None:
+        adapters = AdapterTable(slots, lora_layout(config), options.max_lora_rank)
+    return LoadedModel(model, weights, backend.kv_pool(layout, num_pages), sampler, adapters)
 
 
 def _build(context: LaunchContext, plan: ServePlan) -> BuiltEngine:
@@ -106,9 +120,21 @@ def _build_on(backend: Backend, context: LaunchContext, plan: ServePlan) -> Buil
     loaded = load_model(context, plan, backend)
     num_pages = loaded.kv.num_pages - 1
     plan = fitted_plan(plan, loaded.kv.layout, num_pages, options.max_model_len)
+    if loaded.adapters is not None:
+        loaded.adapters.load_at_start(options)
     runner = DecoderRunner(loaded.model, backend, loaded.kv, loaded.sampler, plan)
     runner.warm_up()
     kv = open_kv(loaded.kv.num_pages, plan.page_tokens, options)
     offload = open_offload(context, backend, loaded.kv, kv)
-    scheduler = Qwen3Scheduler(runner, kv, plan, options.kv_reserve, offload=offload)
-    return BuiltEngine(scheduler, engine_info(context, plan, kv))
+    grammars = open_grammars(context, plan)
+    scheduler = Qwen3Scheduler(
+        runner,
+        kv,
+        plan,
+        options.kv_reserve,
+        offload=offload,
+        adapters=loaded.adapters,
+        grammars=grammars,
+    )
+    info = engine_info(context, plan, kv, loaded.adapters)
+    return BuiltEngine(scheduler, info, loaded.adapters, grammars)

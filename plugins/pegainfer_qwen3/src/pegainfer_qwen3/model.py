@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pegainfer_core.backend import AttentionShape, DType
+from pegainfer_core.backend import AttentionShape, DType, LayerLora
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from pegainfer_core.backend import Backend, Batch, KvPool, Tensor, Workspace
     from pegainfer_qwen3.config import Qwen3Config
     from pegainfer_qwen3.weights import Qwen3Weights
@@ -26,6 +28,7 @@ class Qwen3Model:
         dtype: Type of activations.
         workspace: Arena of the step buffers.
         max_logit_rows: Most rows of logits at once.
+        lora: Of each layer, what rows with an adapter add; None if there are no adapters.
     """
 
     def __init__(
@@ -36,8 +39,11 @@ class Qwen3Model:
         dtype: DType,
         workspace: Workspace,
         max_logit_rows: int,
+        lora: Sequence[LayerLora] | None = None,
     ) -> None:
         self._weights = weights
+        self._no_lora = (LayerLora(),) * config.num_layers
+        self._lora = self._no_lora if lora is None else tuple(lora)
         self._ops = backend.ops
         self._norm_eps = config.rms_norm_eps
         self.shape = AttentionShape(
@@ -63,16 +69,18 @@ class Qwen3Model:
         hidden, qkv = self._hidden, self._qkv
         attended, activated = self._attended, self._activated
         shape, rope = self.shape, self._rope
+        # Steps without adapters are what they are without LoRA.
+        adapters = self._lora if batch.adapted else self._no_lora
         ops.embed(batch, self._weights.embedding, hidden)
-        for index, layer in enumerate(self._weights.layers):
+        for index, (layer, lora) in enumerate(zip(self._weights.layers, adapters, strict=True)):
             attention, mlp = layer.attention, layer.mlp
             ops.norm_qkv_rope_write(
-                batch, hidden, attention, shape, rope, kv, index, qkv, workspace
+                batch, hidden, attention, shape, rope, kv, index, qkv, workspace, lora.qkv
             )
             ops.attend(batch, qkv, shape, kv, index, attended, workspace)
-            ops.out_proj_add(batch, attended, attention.out, hidden, workspace)
-            ops.norm_gate_up_act(batch, hidden, mlp, activated, workspace)
-            ops.down_add(batch, activated, mlp.down, hidden, workspace)
+            ops.out_proj_add(batch, attended, attention.out, hidden, workspace, lora.out)
+            ops.norm_gate_up_act(batch, hidden, mlp, activated, workspace, lora.gate_up)
+            ops.down_add(batch, activated, mlp.down, hidden, workspace, lora.down)
 
     def freeze(self) -> None:
         """Add no step buffers from now on."""

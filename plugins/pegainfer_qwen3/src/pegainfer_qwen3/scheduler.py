@@ -7,10 +7,12 @@ devices: the runner does.
 from __future__ import annotations
 
 import time
+from itertools import chain
 from typing import TYPE_CHECKING, Literal
 
 from pegainfer_core.engine import (
     Admission,
+    NoAdapters,
     NoOffload,
     RunningSet,
     Sequence,
@@ -30,7 +32,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from pegainfer_core.contract import EngineMetrics, GenerateRequest, ServePlan
-    from pegainfer_core.engine import KvOffload, Ledger, ModelRunner
+    from pegainfer_core.engine import AdapterTable, KvOffload, Ledger, ModelRunner
+    from pegainfer_core.grammar import GrammarDesk
     from pegainfer_core.kv import KvManager
 
 
@@ -45,6 +48,8 @@ class Qwen3Scheduler:
         kv_reserve: Literal["on-demand", "worst-case"] = "on-demand",
         *,
         offload: KvOffload | None = None,
+        adapters: AdapterTable | None = None,
+        grammars: GrammarDesk | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """Start idle, with the runner's KV pages; the runner is closed with the scheduler."""
@@ -58,10 +63,12 @@ class Qwen3Scheduler:
         self._running = RunningSet()
         self._slots = SlotPool(plan.max_num_seqs)
         self._num_preemptions = 0
+        self._adapters = adapters or NoAdapters()
+        self._adapters.watch(lambda: chain(self._running, self._waiting))
 
     def submit(self, request: GenerateRequest, ledger: Ledger) -> None:
         """Queue a request, or reject what can never be served."""
-        accepted = self._admission.accept(request)
+        accepted = self._adapters.accept(request, self._admission)
         if isinstance(accepted, Sequence):
             self._waiting.push(accepted)
         else:
