@@ -1,4 +1,4 @@
-"""Errors in the shape of the API whose path was asked for."""
+"""Errors, and ids to find them by, in the shape of the API whose path was asked for."""
 
 from __future__ import annotations
 
@@ -26,9 +26,14 @@ _TYPES: Final = {
 
 def error_body(error: ApiError, path: str, request_id: str) -> bytes:
     """The body of a response that is an error."""
-    if path == MESSAGES_PATH or path.startswith(f"{MESSAGES_PATH}/"):
+    if _is_messages(path):
         return msgspec.json.encode(message_error(error, request_id))
     return error.body_for(request_id)
+
+
+def id_headers(path: str, request_id: bytes) -> list[tuple[bytes, bytes]]:
+    """Headers that name the request beside the one that every response has."""
+    return [(b"request-id", request_id)] if _is_messages(path) else []
 
 
 def message_error(error: ApiError, request_id: str | None = None) -> MessageError:
@@ -41,3 +46,7 @@ def message_error(error: ApiError, request_id: str | None = None) -> MessageErro
         error=MessageFault(type=_TYPES.get(error.status, other), message=message),
         request_id=UNSET if request_id is None else request_id,
     )
+
+
+def _is_messages(path: str) -> bool:
+    return path == MESSAGES_PATH or path.startswith(f"{MESSAGES_PATH}/")

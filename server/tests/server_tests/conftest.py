@@ -4,9 +4,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from pegainfer_server.parsing import ChatParsers
+
+from pegainfer_core.text import REASONING_PARSERS, TOOL_PARSERS
 
 from .scripted_engine import Script
 from .served import Server, serving
+from .spoken import TEMPLATE, Spoken
 
 
 @pytest.fixture(scope="module")
@@ -29,3 +33,27 @@ def server(shared: Server) -> Server:
 def folder(tmp_path: Path) -> Path:
     """Where a test's own server keeps its tokenizer."""
     return tmp_path / "model"
+
+
+@pytest.fixture(scope="session")
+def talkers_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """A server whose model thinks and calls tools; `talker` resets its script before each test."""
+    parsers = ChatParsers(reasoning=REASONING_PARSERS["think"], tools=TOOL_PARSERS["hermes"])
+    folder = tmp_path_factory.mktemp("talker")
+    with serving(folder, Spoken(), chat_template=TEMPLATE, parsers=parsers) as server:
+        yield server
+
+
+@pytest.fixture
+def talker(talkers_server: Server) -> Server:
+    for name, value in vars(Spoken()).items():
+        setattr(talkers_server.script, name, value)
+    talkers_server.records.clear()
+    return talkers_server
+
+
+@pytest.fixture
+def script(talker: Server) -> Spoken:
+    """What the talker says and hears."""
+    assert isinstance(talker.script, Spoken)
+    return talker.script

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from pegainfer_core.testing import THINK_ID
+
 from .scripted_engine import Script
 
 #: Ends every prompt, and occurs nowhere else. White space: it hides no tag before it.
@@ -11,7 +13,8 @@ MARK = "\x1f"
 #: Shows tools and history; opens a think block when asked to.
 TEMPLATE = (
     "{% if tools %}{{ tools | tojson }}{% endif %}"
-    "{% for m in messages %}[{{ m.role }}]{{ m.content }}"
+    "{% for m in messages %}[{{ m.role }}]"
+    "{% if m.reasoning_content %}~{{ m.reasoning_content }}~{% endif %}{{ m.content }}"
     "{% for c in m.tool_calls or [] %}({{ c.function.arguments | tojson }}){% endfor %}{% endfor %}"
     "{% if enable_thinking %}<think>\n{% endif %}"
 ) + MARK
@@ -34,6 +37,12 @@ class Spoken(Script):
             for part in parts
             for token in ([part] if isinstance(part, int) else part.encode())
         )
+
+    def heard(self) -> str:
+        """The newest prompt as text, up to its mark."""
+        ids = self.requests[-1].prompt_token_ids
+        text = b"".join(b"<think>" if i == THINK_ID else bytes([i]) for i in ids)
+        return text.decode().removesuffix(MARK)
 
     def next_token(self, ids: list[int]) -> int:
         num_said = len(ids) - 1 - max(i for i, token in enumerate(ids) if token == ord(MARK))
