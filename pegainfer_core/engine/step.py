@@ -61,7 +61,8 @@ class RowResult(NamedTuple):
     """What one row produced.
 
     Attributes:
-        token_id: The chosen next token, None when the row did not sample.
+        token_id: The chosen next token, None when the row did not sample; negative when it could
+            not, because its logits are not numbers.
         logprobs: Of that token, when its request asked for them.
         prompt_logprobs: Of the prompt tokens at positions start + 1 .. start + num_tokens that
             exist, when its request asked for them (chunk by chunk, in order).

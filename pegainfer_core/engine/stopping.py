@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import math
+from typing import TYPE_CHECKING, Final
 
 from pegainfer_core.contract import FinishReason
 
@@ -14,6 +15,11 @@ if TYPE_CHECKING:
     from pegainfer_core.engine.pipeline import CompletedStep
     from pegainfer_core.engine.sequence import Sequence
     from pegainfer_core.engine.step import RowResult
+
+
+NOT_NUMBERS: Final = (
+    "the model's logits are not numbers (NaN): its weights are damaged, or a sum overflows"
+)
 
 
 def finish_reason(sequence: Sequence, token_id: int) -> FinishReason | None:
@@ -72,11 +78,21 @@ def hand_over(
     """
     for done in steps:
         for row, result in done.rows:
-            if deliver(row.sequence, result, ledger) is not None:
+            if _is_broken(result):
+                leave(row.sequence)
+                ledger.fail(row.sequence.request_id, NOT_NUMBERS)
+            elif deliver(row.sequence, result, ledger) is not None:
                 leave(row.sequence)
         for sequence in done.failed:
             leave(sequence)
             ledger.fail(sequence.request_id, done.error)
+
+
+def _is_broken(result: RowResult) -> bool:
+    """Whether logits behind it are not numbers."""
+    if result.token_id is not None and result.token_id < 0:
+        return True
+    return any(math.isnan(score.logprob) for score in result.prompt_logprobs or ())
 
 
 def _deliver_prompt(

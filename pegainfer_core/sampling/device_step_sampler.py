@@ -14,7 +14,7 @@ from pegainfer_core.contract import TokenLogprobs
 from pegainfer_core.sampling import choice_words as place
 from pegainfer_core.sampling.device_request import DeviceRequest
 from pegainfer_core.sampling.philox import request_seed
-from pegainfer_core.sampling.sampler import SampledToken
+from pegainfer_core.sampling.sampler import NO_TOKEN, SampledToken
 from pegainfer_core.sampling.step_sampler import ChoiceKind, ChoiceRow, PendingTokens, StepSampler
 
 if TYPE_CHECKING:
@@ -117,7 +117,7 @@ class _Pending:
         ids, reports = self._choice.wait()
         tokens = [SampledToken(token_id, None) for token_id in ids.tolist()]
         for index, count in enumerate(self._num_logprobs):
-            if count:
+            if count and tokens[index].token_id != NO_TOKEN:
                 scores = _logprobs(reports[index], count - 1)
                 tokens[index] = SampledToken(tokens[index].token_id, scores)
         return tokens

@@ -24,8 +24,8 @@ def row_logprobs(
 ) -> list[TokenLogprobs]:
     """Log-probabilities of one given token a row, its rank, and the most likely tokens.
 
-    The log-sum-exp is accumulated in double precision. NaN counts as -inf; a log-probability may
-    be -inf.
+    The log-sum-exp is accumulated in double precision. A log-probability may be -inf; all that is
+    said of a row that holds NaN is NaN.
 
     Args:
         logits: [n, vocab] float32, left as they are.
@@ -40,6 +40,8 @@ def row_logprobs(
 
 def _one(row: NDArray[np.float32], chosen_id: int, top_k: int) -> TokenLogprobs:
     peak = row.max()
+    if math.isnan(peak):
+        return TokenLogprobs(math.nan, 0, [], [])
     if not math.isfinite(peak):
         row = row.copy()
         clean(row)

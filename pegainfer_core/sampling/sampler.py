@@ -6,9 +6,10 @@ each other.
 
 from __future__ import annotations
 
+import math
 from collections import OrderedDict
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
 
@@ -21,16 +22,20 @@ from pegainfer_core.sampling.rules import LogitRules
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from pegainfer_core.contract import GenerateRequest, TokenLogprobs
+    from pegainfer_core.contract import GenerateRequest, SamplingParams, TokenLogprobs
     from pegainfer_core.engine.sequence import Sequence
 
-__all__ = ["SampledToken", "Sampler"]
+__all__ = ["NO_TOKEN", "SampledToken", "Sampler"]
 
 _MIN_REMEMBERED = 64
 
 
+NO_TOKEN: Final = -1
+"""What is chosen from a row in which a logit, after rules, is NaN: its request cannot go on."""
+
+
 class SampledToken(NamedTuple):
-    """The chosen id and, when its request asked for them, its raw log-probabilities."""
+    """The chosen id or `NO_TOKEN` and, when its request asked for them, raw log-probabilities."""
 
     token_id: int
     logprobs: TokenLogprobs | None
@@ -126,7 +131,7 @@ class Sampler:
         if np.isfinite(logits[np.arange(len(logits)), best]).all():
             return [SampledToken(token_id, None) for token_id in best.tolist()]
         rows = zip(logits, sequences, strict=True)
-        return [SampledToken(choose_token(row, s.request.params, 0), None) for row, s in rows]
+        return [SampledToken(_chosen(row, s.request.params, 0), None) for row, s in rows]
 
     def _choose(
         self, row: NDArray[np.float32], sequence: Sequence, state: _RequestState
@@ -140,10 +145,18 @@ class Sampler:
         if not params.greedy:
             position = len(sequence.token_ids)
             bits = token_bits(state.seed, sequence.request.sample_index, position)
-        token_id = choose_token(row[: self._num_selectable], params, bits, state.rules.fallback_id)
-        if params.logprobs is None:
+        token_id = _chosen(row[: self._num_selectable], params, bits, state.rules.fallback_id)
+        if params.logprobs is None or token_id == NO_TOKEN:
             return SampledToken(token_id, None)
         return SampledToken(token_id, row_logprobs(raw[None], [token_id], params.logprobs)[0])
+
+
+def _chosen(
+    row: NDArray[np.float32], params: SamplingParams, bits: int, fallback_id: int = 0
+) -> int:
+    if math.isnan(row.max()):
+        return NO_TOKEN
+    return choose_token(row, params, bits, fallback_id)
 
 
 def _plain(sequence: Sequence, state: _RequestState) -> bool:

@@ -12,6 +12,7 @@ from pegainfer_core.backend.cuda.arrays import address
 from pegainfer_core.contract import GenerateRequest
 from pegainfer_core.engine.sequence import Sequence
 from pegainfer_core.sampling import ChoiceRow, DeviceStepSampler, Sampler
+from pegainfer_core.sampling.sampler import NO_TOKEN
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -81,9 +82,13 @@ class Choices:
         for sequence in sequences:
             del sequence.token_ids[len(sequence.token_ids) - num_unread :]
         found, kind = self._choose(sequences, logits, num_unread)
+        newest = self.newest_ids()
         for sequence, held, one, other in zip(sequences, unread, found, expected, strict=True):
             assert_same(one, other, sequence.request.params)
-            sequence.token_ids += [*held, other.token_id]
+            # Where NaN left no token, the step behind has got some other.
+            token_id = newest[sequence.slot] if other.token_id == NO_TOKEN else other.token_id
+            assert 0 <= token_id < self._vocab
+            sequence.token_ids += [*held, token_id]
         return kind
 
     def choose(self, sequences: list[Sequence], logits: FloatArray) -> list[SampledToken]:

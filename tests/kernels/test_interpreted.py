@@ -1,4 +1,4 @@
-"""Hybrid models' kernels against NumPy where no GPU is: Triton's interpreter runs them.
+"""Kernels of hybrid models and of choices against NumPy where no GPU is: an interpreter runs them.
 
 In a process of its own, for Triton is told at its import that it interprets.
 """
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import pytest
 
-from tests.kernels.interpreted import heads
+from tests.kernels.interpreted import choices, heads
 from tests.kernels.interpreted.delta import Case, Row, run
 
 if TYPE_CHECKING:
@@ -63,6 +63,7 @@ CASES = {
 }
 
 
+CHOICES = ((97, False), (97, True), (5000, False), (5000, True))
 HEADS = ((4, 1, 256, 64), (2, 2, 64, 16), (3, 1, 48, 24))
 _PROCESSES = 2
 
@@ -72,6 +73,7 @@ class Interpreter(NamedTuple):
 
     layers: dict[str, Future[None]]
     heads: dict[tuple[int, ...], Future[None]]
+    choices: dict[tuple[int, bool], Future[None]]
 
 
 @pytest.fixture(scope="module")
@@ -82,7 +84,8 @@ def interpreter() -> Iterator[Interpreter]:
         # Processes start as work comes.
         layers = {name: pool.submit(run, case) for name, case in CASES.items()}
         sizes = {each: pool.submit(heads.run, *each) for each in HEADS}
-    yield Interpreter(layers, sizes)
+        chosen = {each: pool.submit(choices.run, *each) for each in CHOICES}
+    yield Interpreter(layers, sizes, chosen)
     pool.shutdown(cancel_futures=True)
 
 
@@ -94,3 +97,8 @@ def test_layers_are_as_on_numpy(interpreter: Interpreter, name: str) -> None:
 @pytest.mark.parametrize("sizes", HEADS)
 def test_heads_are_as_on_numpy(interpreter: Interpreter, sizes: tuple[int, ...]) -> None:
     interpreter.heads[sizes].result()
+
+
+@pytest.mark.parametrize(("vocab", "broken"), CHOICES)
+def test_choices_are_the_hosts(interpreter: Interpreter, vocab: int, broken: bool) -> None:
+    interpreter.choices[vocab, broken].result()

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from pegainfer_core.sampling import choice_words as place
+from pegainfer_core.sampling.sampler import NO_TOKEN
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -95,7 +96,7 @@ class NumpyDevice:
             self.newest[words[place.SLOT] - 1] = token_id
         if history := wide(words, place.HISTORY):
             self.view(history, self.vocab_size)[token_id] += 2
-        return token_id
+        return NO_TOKEN if np.isnan(changed).any() else token_id
 
     def apply_rules(self, words: IntArray, logits: FloatArray) -> FloatArray:
         """The logits that a row's choice sees."""

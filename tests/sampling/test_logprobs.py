@@ -89,13 +89,14 @@ def test_a_tile_of_prompt_rows() -> None:
 
 
 def test_not_a_number_and_infinity() -> None:
-    row = np.array([math.nan, 1.0, -math.inf, 1.0], np.float32)
+    (broken,) = row_logprobs(np.array([[math.nan, 1.0, 2.0]], np.float32), [1], 2)
+    assert math.isnan(broken.logprob) and broken.top_token_ids == []
+    row = np.array([-math.inf, 1.0, -math.inf, 1.0], np.float32)
     entry = row_logprobs(row[None], [2], 4)[0]
     assert entry.logprob == -math.inf
     assert entry.rank == 4
     assert entry.top_token_ids == [1, 3, 0, 2]
     assert entry.top_logprobs == pytest.approx([-math.log(2)] * 2 + [-math.inf] * 2)
-    assert math.isnan(row[0])
     nothing = row_logprobs(np.full((1, 3), -np.inf, np.float32), [1], 2)[0]
     assert nothing == TokenLogprobs(-math.inf, 2, [0, 1], [-math.inf, -math.inf])
     sure = row_logprobs(np.array([[0.0, math.inf]], np.float32), [1], 1)[0]

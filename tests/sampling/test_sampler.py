@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from pegainfer_core.contract import SamplingParams
 from pegainfer_core.sampling import SampledToken, Sampler
+from pegainfer_core.sampling.sampler import NO_TOKEN
 from tests.sampling.rows import VOCAB, make_row, make_sequence
 
 if TYPE_CHECKING:
@@ -141,10 +142,30 @@ def greedy(count: int) -> list[Sequence]:
 def test_greedy_batch_takes_the_lowest_id_and_no_nan() -> None:
     rows = np.stack([make_row({5: 1, 9: 1}), make_row({0: math.nan, 9: 1}), make_row({7: 2})])
     chosen = Sampler(VOCAB, 0).sample(rows, greedy(3))
-    assert chosen == [SampledToken(5, None), SampledToken(9, None), SampledToken(7, None)]
+    assert chosen == [SampledToken(5, None), SampledToken(NO_TOKEN, None), SampledToken(7, None)]
     nothing = np.full((2, VOCAB), -np.inf, np.float32)
     nothing[1, 8] = 0
     assert [c.token_id for c in Sampler(VOCAB, 0).sample(nothing, greedy(2))] == [0, 8]
+
+
+@pytest.mark.parametrize(
+    ("params", "token_id"),
+    [
+        ({"temperature": 0}, NO_TOKEN),
+        ({"seed": 1}, NO_TOKEN),
+        ({"seed": 1, "top_k": 3, "logprobs": 2}, NO_TOKEN),
+        ({"temperature": 0, "logprobs": 2}, NO_TOKEN),
+        ({"temperature": 0, "repetition_penalty": 2.0}, NO_TOKEN),
+        # What is masked is not looked at.
+        ({"temperature": 0, "allowed_token_ids": [9]}, 9),
+    ],
+)
+def test_a_row_that_holds_nan_has_no_token(params: dict[str, object], token_id: int) -> None:
+    row = make_row({700: math.nan, 9: 1})[None]
+    sequence = make_sequence(SamplingParams(**params))
+    assert Sampler(VOCAB, 0).sample(row.copy(), [sequence])[0].token_id == token_id
+    # A column that is never chosen does not matter.
+    assert Sampler(VOCAB, 0, num_selectable=700).sample(row, [sequence])[0].token_id >= 0
 
 
 @pytest.mark.parametrize(

@@ -34,6 +34,7 @@ _HISTORY = tl.constexpr(14)
 
 _DRAWS = tl.constexpr(1)
 _NEGATIVE = tl.constexpr(float("-inf"))
+_INFINITE = tl.constexpr(float("inf"))
 _LARGEST = tl.constexpr(3.4028234663852886e38)
 _KEY_NEGATIVE = tl.constexpr(-2139095041)
 _KEY_LOWEST = tl.constexpr(-(2**31))
@@ -124,7 +125,10 @@ def peaks(
     logits, words, part_peaks, part_ids, part_lows, maxima, vocab, num_ids, part_width,
     BLOCK: tl.constexpr, LANES: tl.constexpr, WORDS: tl.constexpr, ALIGNED: tl.constexpr,
 ):  # fmt: skip
-    """Best and lowest finite logit of a part, and maxima of its interleaved groups."""
+    """Best and lowest finite logit of a part, and maxima of its interleaved groups.
+
+    The best of a part that holds NaN is infinite, which no other part's is.
+    """
     row, part = tl.program_id(0), tl.program_id(1)
     words += row * WORDS
     base = _source(logits, words, row, vocab, ALIGNED)
@@ -133,16 +137,19 @@ def peaks(
     best = tl.full([BLOCK], _NEGATIVE, tl.float32)
     low = tl.full([BLOCK], _LARGEST, tl.float32)
     index = tl.full([BLOCK], 0, tl.int32) + begin
+    broken = tl.zeros([BLOCK], tl.int32)
     for start in range(begin, end, BLOCK):
         columns = start + tl.arange(0, BLOCK)
-        values = _load(base, columns, columns < end)
+        given = tl.load(base + columns, mask=columns < end, other=_NEGATIVE)
+        broken |= (given != given).to(tl.int32)
+        values = tl.minimum(tl.where(given != given, _NEGATIVE, given), _LARGEST)
         better = values > best
         best = tl.where(better, values, best)
         index = tl.where(better, columns, index)
         low = tl.minimum(low, tl.where(values > _NEGATIVE, values, _LARGEST))
     top = tl.max(best, axis=0)
     at = row * tl.num_programs(1) + part
-    tl.store(part_peaks + at, top)
+    tl.store(part_peaks + at, tl.where(tl.max(broken, axis=0) > 0, _INFINITE, top))
     tl.store(part_ids + at, tl.min(tl.where(best == top, index, _MOST), axis=0))
     tl.store(part_lows + at, tl.min(low, axis=0))
     if tl.load(words + _TOP_K) > 0:
@@ -159,8 +166,8 @@ def best(
     row = tl.program_id(0)
     words += row * WORDS
     peak, index = _best_part(part_peaks, part_ids, row, num_parts, PARTS)
-    _choose(words, row, tl.where(peak > _NEGATIVE, index, tl.load(words + _FALLBACK)), chosen,
-            next_ids)  # fmt: skip
+    token = tl.where(peak > _NEGATIVE, index, tl.load(words + _FALLBACK))
+    _choose(words, row, token, peak == _INFINITE, chosen, next_ids)
 
 
 @triton.jit
@@ -173,9 +180,12 @@ def _best_part(part_peaks, part_ids, row, num_parts, PARTS: tl.constexpr):
 
 
 @triton.jit
-def _choose(words, row, token, chosen, next_ids):
-    """Hand a token to the host and to the next step, and count it for penalties."""
-    tl.store(chosen + row, token)
+def _choose(words, row, token, broken, chosen, next_ids):
+    """Hand a token to the host and to the next step, and count it for penalties.
+
+    Where a logit was NaN the host gets -1; the next step, which may be under way, any token.
+    """
+    tl.store(chosen + row, tl.where(broken, -1, token))
     slot = tl.load(words + _SLOT)
     if slot > 0:
         tl.store(next_ids + slot - 1, token)
@@ -202,8 +212,11 @@ def bounds(
     peak, index = _best_part(part_peaks, part_ids, row, num_parts, PARTS)
     part = tl.arange(0, PARTS)
     lows = tl.load(part_lows + row * num_parts + part, mask=part < num_parts, other=_LARGEST)
+    # Nothing is to be drawn from a row that holds NaN.
+    broken = peak == _INFINITE
+    peak = tl.where(broken, _NEGATIVE, peak)
     tl.store(row_peaks + row, peak)
-    tl.store(row_ids + row, index)
+    tl.store(row_ids + row, tl.where(broken, -1, index))
     tl.store(row_lows + row, tl.min(lows, axis=0))
     num_listed = tl.full([], 0, tl.int32)
     left = tl.full([], _NEGATIVE, tl.float32)
@@ -692,4 +705,4 @@ def draw(
                 token = start + tl.sum(passed.to(tl.int32), axis=0)
                 open_ = tl.full([], 0, tl.int32)
             left -= mass
-    _choose(words, row, token, chosen, next_ids)
+    _choose(words, row, token, tl.load(row_ids + row) < 0, chosen, next_ids)

@@ -48,7 +48,7 @@ def score_parts(
         base = logits + row.to(tl.int64) * vocab
         begin = part * part_width
         end = tl.minimum(begin + part_width, vocab)
-        token = tl.load(chosen + row)
+        token = tl.maximum(tl.load(chosen + row), 0)
         value = tl.load(base + token)
         value = tl.minimum(tl.where(value != value, _NEGATIVE, value), _LARGEST)
         own = _pack(value, token)
@@ -99,7 +99,7 @@ def report(
         ranks = tl.load(part_ranks + at, mask=mask, other=0)
         peak = tl.max(peaks, axis=0)
         total = tl.sum(totals * tl.exp(peaks - tl.where(peak > _NEGATIVE, peak, 0.0)), axis=0)
-        value = tl.load(base + tl.load(chosen + row))
+        value = tl.load(base + tl.maximum(tl.load(chosen + row), 0))
         value = tl.minimum(tl.where(value != value, _NEGATIVE, value), _LARGEST)
         tl.store(reports, value.to(tl.int32, bitcast=True))
         tl.store(reports + 1, tl.sum(ranks, axis=0) + 1)
