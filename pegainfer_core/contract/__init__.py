@@ -49,6 +49,7 @@ from pegainfer_core.contract.reject import (
 )
 from pegainfer_core.contract.request import GenerateRequest
 from pegainfer_core.contract.sampling_params import ParamError, SamplingParams
+from pegainfer_core.contract.structured_output import StructuredOutput
 
 __all__ = [
     "CONTRACT_VERSION",
@@ -90,6 +91,7 @@ __all__ = [
     "Scheduled",
     "ServePlan",
     "StepFrame",
+    "StructuredOutput",
     "TierChoice",
     "TokenEvent",
     "TokenLogprobs",

@@ -37,6 +37,7 @@ class EngineCapabilities(msgspec.Struct, frozen=True, kw_only=True):
     priority: bool = True
     lora: bool = False
     kv_transfer: bool = False
+    structured: bool = False
 
 
 class EngineInfo(msgspec.Struct, frozen=True, kw_only=True):

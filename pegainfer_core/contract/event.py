@@ -84,12 +84,17 @@ class Finished(msgspec.Struct, frozen=True, array_like=True, tag="fin"):
 
 
 class Error(msgspec.Struct, frozen=True, array_like=True, tag="err"):
-    """Terminal: the engine failed after admission."""
+    """Terminal: the engine failed after admission.
+
+    `field` names the sampling field that asked for what turned out to be impossible, such as a
+    grammar too complex to follow; "" where the fault is not the client's.
+    """
 
     request_id: int
     message: str
     prompt_tokens: int
     completion_tokens: int
+    field: str = ""
 
 
 class Rejected(msgspec.Struct, frozen=True, array_like=True, tag="rej"):

@@ -7,6 +7,8 @@ from numbers import Integral, Real
 
 import msgspec
 
+from pegainfer_core.contract.structured_output import StructuredOutput
+
 GREEDY_TEMPERATURE = 1e-5
 """Temperatures below this choose the argmax (lowest id on ties)."""
 
@@ -37,6 +39,7 @@ class SamplingParams(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
         ignore_eos: The model's end ids neither end the answer nor are hidden.
         logprobs: None for none, else the number of top alternatives beside the chosen token.
         prompt_logprobs: The same for every prompt token after the first.
+        structured: The form that the answer must have.
     """
 
     max_tokens: int | None = None
@@ -56,6 +59,7 @@ class SamplingParams(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
     ignore_eos: bool = False
     logprobs: int | None = None
     prompt_logprobs: int | None = None
+    structured: StructuredOutput | None = None
 
     @property
     def greedy(self) -> bool:
@@ -76,6 +80,9 @@ class SamplingParams(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
         self._check_numbers()
         self._check_counts(max_logprobs)
         self._check_ids(vocab_size)
+        problem = None if self.structured is None else self.structured.problem(vocab_size)
+        if problem is not None:
+            raise ParamError("structured", problem)
 
     def _check_types(self) -> None:
         """A Struct made in Python holds whatever it was given."""

@@ -48,6 +48,7 @@ from pegainfer_core.engine.validation import check_request, clamp_max_tokens
 if TYPE_CHECKING:
     from pegainfer_core.engine.client import EngineClient, RequestStream
     from pegainfer_core.engine.decoder_runner import DecoderModel, DecoderRunner, lay_out
+    from pegainfer_core.engine.grammar_opening import GrammarDesk, open_grammars
 
 __all__ = [
     "PROMPT_TILE_ROWS",
@@ -60,6 +61,7 @@ __all__ = [
     "DoneStep",
     "EngineClient",
     "FixedPrefillBudget",
+    "GrammarDesk",
     "IdleMemory",
     "JsonLogFormatter",
     "KvOffload",
@@ -104,6 +106,7 @@ __all__ = [
     "match_late",
     "max_logit_rows",
     "max_step_tokens",
+    "open_grammars",
     "open_offload",
     "plan_chunks",
     "prefill_budget",
@@ -117,8 +120,10 @@ _LAZY = {
     "DecoderModel": "decoder_runner",
     "DecoderRunner": "decoder_runner",
     "EngineClient": "client",
+    "GrammarDesk": "grammar_opening",
     "RequestStream": "client",
     "lay_out": "decoder_runner",
+    "open_grammars": "grammar_opening",
 }
 
 

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from pegainfer_core.engine.queue import WaitingQueue
     from pegainfer_core.engine.running import RunningSet
     from pegainfer_core.engine.slots import SlotPool
+    from pegainfer_core.grammar import GrammarDesk, GrammarState
     from pegainfer_core.kv import KvManager
 
 HEADROOM_TOKENS = 512
@@ -44,8 +45,11 @@ class Admission:
         kv: KvManager,
         reserve: Literal["on-demand", "worst-case"] = "on-demand",
         headroom_tokens: int = HEADROOM_TOKENS,
+        *,
+        grammars: GrammarDesk | None = None,
     ) -> None:
         self._plan = plan
+        self._grammars = grammars
         self._kv = kv
         self._reserve = reserve
         self._headroom_tokens = headroom_tokens
@@ -82,7 +86,7 @@ class Admission:
         chain = self._kv.new_chain(
             cache_salt=request.cache_salt, adapter=adapter, packed=packed or b""
         )
-        return Sequence(request, max_tokens, chain=chain)
+        return Sequence(request, max_tokens, chain=chain, grammar=self._grammar(request))
 
     def start(self, sequence: Sequence, spared_pages: int = 0) -> bool:
         """Reserve KV for a waiting sequence, new or preempted; False when it must wait longer.
@@ -120,6 +124,15 @@ class Admission:
             if not slots:
                 break
         return started
+
+    def _grammar(self, request: GenerateRequest) -> GrammarState | None:
+        """What the driver had read before it handed the request over."""
+        if request.params.structured is None:
+            return None
+        found = None if self._grammars is None else self._grammars.take(request.request_id)
+        if found is None:
+            raise RuntimeError(f"the grammar of request {request.request_id} was never read")
+        return found
 
     def _soon_needed(self, sequence: Sequence) -> int:
         """Pages beyond its own for which a running sequence will ask soon."""

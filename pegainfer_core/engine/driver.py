@@ -24,9 +24,10 @@ from pegainfer_core.engine.ledger import Ledger
 from pegainfer_core.engine.scheduler import OffloadingScheduler
 
 if TYPE_CHECKING:
-    from pegainfer_core.contract import FrameSink
+    from pegainfer_core.contract import FrameSink, GenerateRequest
     from pegainfer_core.engine.heartbeat import Heartbeat
     from pegainfer_core.engine.scheduler import Scheduler
+    from pegainfer_core.grammar import GrammarDesk
 
 _IDLE_BEAT_S = 1.0
 _METRICS_PERIOD_S = 0.05
@@ -55,6 +56,8 @@ class Driver:
         self._sink = sink
         self._heartbeat = heartbeat
         self._ledger = Ledger()
+        self._grammars = grammars
+        self._reading: dict[int, GenerateRequest] = {}
         self._memory = IdleMemory()
         self._num_steps = 0
         self._metrics_due_s = 0.0
@@ -76,6 +79,8 @@ class Driver:
             logger.exception("engine step failed")
             raise
         finally:
+            if self._grammars is not None:
+                self._grammars.close()
             self._ledger.fail_all(reason)
             self._ship()
             self._take_metrics()
@@ -121,10 +126,11 @@ class Driver:
         match command:
             case Submit(request):
                 self._ledger.open(request)
-                self._scheduler.submit(request, self._ledger)
+                self._submit(request)
             case Abort(request_id):
-                if self._ledger.is_open(request_id):
-                    self._scheduler.abort(request_id, self._ledger)
+                self._abort(request_id)
+            case GrammarRead(request_id, problem):
+                self._submit_read(request_id, problem)
             case ResetPrefixCache(device_only):
                 self._scheduler.reset_prefix_cache()
                 if not device_only and isinstance(self._scheduler, OffloadingScheduler):
@@ -133,6 +139,31 @@ class Driver:
                 command.run()
             case Close():
                 self._closing = True
+
+    def _submit(self, request: GenerateRequest) -> None:
+        """Hand a request to the scheduler, once its grammar was read if it has one."""
+        if request.params.structured is None or self._grammars is None:
+            self._scheduler.submit(request, self._ledger)
+            return
+        request_id, inbox = request.request_id, self.inbox
+        self._reading[request_id] = request
+        self._grammars.prepare(request, lambda problem: inbox.put(GrammarRead(request_id, problem)))
+
+    def _submit_read(self, request_id: int, problem: str) -> None:
+        request = self._reading.pop(request_id, None)
+        if request is None:  # It was aborted meanwhile.
+            if self._grammars is not None:
+                self._grammars.take(request_id)
+        elif problem:
+            self._ledger.reject(request_id, InvalidParam(field="structured", problem=problem))
+        else:
+            self._scheduler.submit(request, self._ledger)
+
+    def _abort(self, request_id: int) -> None:
+        if self._reading.pop(request_id, None) is not None:
+            self._ledger.abort(request_id)
+        elif self._ledger.is_open(request_id):
+            self._scheduler.abort(request_id, self._ledger)
 
     def _ship(self) -> None:
         frame = self._ledger.take_frame()

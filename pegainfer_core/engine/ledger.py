@@ -151,12 +151,12 @@ class Ledger:
         """End a request on its client's wish, once its pages are accounted for."""
         self.finish(request_id, FinishReason.ABORT)
 
-    def fail(self, request_id: int, message: str) -> None:
-        """End a request that the engine could not complete."""
+    def fail(self, request_id: int, message: str, field: str = "") -> None:
+        """End a request that the engine could not complete; `field` as in `Error`."""
         account = self._close(request_id)
         self.num_failed += 1
         self._events.append(
-            Error(request_id, message, account.prompt_tokens, account.completion_tokens)
+            Error(request_id, message, account.prompt_tokens, account.completion_tokens, field)
         )
 
     def reject(self, request_id: int, reason: RejectReason) -> None:

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     )
     from pegainfer_core.engine.adapters import AdapterTable
     from pegainfer_core.engine.scheduler import Scheduler
+    from pegainfer_core.grammar import GrammarDesk
 
 
 class BuiltEngine(NamedTuple):

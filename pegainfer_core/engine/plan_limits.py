@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from pegainfer_core.contract import ServePlan
+from pegainfer_core.contract import EngineCapabilities, ServePlan
 from pegainfer_core.weights import ConfigError
 
 if TYPE_CHECKING:
@@ -46,6 +46,7 @@ def decoder_plan(
     context_tokens: int,
     layer_matrix_values: int,
     limit_keys: str = "max_position_embeddings",
+    structured: bool = False,
 ) -> ServePlan:
     """The plan that options ask for; same input, same plan.
 
@@ -57,6 +58,7 @@ def decoder_plan(
         context_tokens: Longest context the model allows.
         layer_matrix_values: Values in the matrices of all layers.
         limit_keys: What in config.json says so, for messages.
+        structured: Whether the engine holds answers to grammars.
 
     Raises:
         ConfigError: An option makes serving impossible.
@@ -73,6 +75,7 @@ def decoder_plan(
         max_num_seqs=options.max_num_seqs,
         max_prefill_tokens=_max_prefill_tokens(options, backend, layer_matrix_values),
         itl_target_s=_itl_target_s(options),
+        capabilities=EngineCapabilities(structured=structured),
         notes=notes,
     )
 

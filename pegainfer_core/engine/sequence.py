@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from pegainfer_core.contract import GenerateRequest, TokenLogprobs
+    from pegainfer_core.grammar import GrammarState
     from pegainfer_core.kv import BlockChain
     from pegainfer_core.offload import PageHold, PageKeys
 

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from pegainfer_core.engine.pipeline import CompletedStep
     from pegainfer_core.engine.sequence import Sequence
     from pegainfer_core.engine.step import RowResult
+    from pegainfer_core.grammar import GrammarState
 
 
 NOT_NUMBERS: Final = (
@@ -26,11 +27,13 @@ def finish_reason(sequence: Sequence, token_id: int) -> FinishReason | None:
     """Why a sequence ends with the token just chosen (not yet in `token_ids`), or None.
 
     An end token counts only once `min_tokens` others were generated, and wins over the length
-    limit. The context limit is part of `sequence.max_tokens`.
+    limit. The context limit is part of `sequence.max_tokens`. A grammar allows end tokens when
+    they count, which may be before `min_tokens`.
     """
     num_generated = len(sequence.token_ids) - sequence.num_prompt
     if token_id in sequence.end_token_ids:
-        if num_generated >= sequence.request.params.min_tokens:
+        few = num_generated < sequence.request.params.min_tokens
+        if not few or sequence.grammar is not None:
             return FinishReason.STOP
     if num_generated + 1 >= sequence.max_tokens:
         return FinishReason.LENGTH
@@ -55,6 +58,9 @@ def deliver(sequence: Sequence, result: RowResult, ledger: Ledger) -> FinishReas
             return None
         ledger.finish(request_id, FinishReason.LENGTH)
         return FinishReason.LENGTH
+    grammar = sequence.grammar
+    if grammar is not None and (grammar.error or grammar.finished):
+        return _end_by_grammar(request_id, grammar, ledger)
     reason = finish_reason(sequence, token_id)
     if reason is FinishReason.STOP:
         ledger.finish(request_id, reason, stop_token_id=token_id, stop_logprobs=result.logprobs)
@@ -63,6 +69,8 @@ def deliver(sequence: Sequence, result: RowResult, ledger: Ledger) -> FinishReas
     ledger.push(request_id, [token_id], None if result.logprobs is None else [result.logprobs])
     if reason is not None:
         ledger.finish(request_id, reason)
+    elif grammar is not None:
+        grammar.advance(token_id)
     return reason
 
 
@@ -93,6 +101,15 @@ def _is_broken(result: RowResult) -> bool:
     if result.token_id is not None and result.token_id < 0:
         return True
     return any(math.isnan(score.logprob) for score in result.prompt_logprobs or ())
+
+
+def _end_by_grammar(request_id: int, grammar: GrammarState, ledger: Ledger) -> FinishReason:
+    """The token was chosen without a mask, and is dropped."""
+    if grammar.error:
+        ledger.fail(request_id, f"structured {grammar.error}", field="structured")
+        return FinishReason.ABORT
+    ledger.finish(request_id, FinishReason.STOP)
+    return FinishReason.STOP
 
 
 def _deliver_prompt(

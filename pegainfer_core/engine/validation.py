@@ -159,6 +159,7 @@ def _check_capabilities(
         ("priority", request.priority != 0, capabilities.priority),
         ("lora", request.lora is not None, capabilities.lora),
         ("kv_transfer_params", request.kv_transfer_params is not None, capabilities.kv_transfer),
+        ("structured", params.structured is not None, capabilities.structured),
     )
     for field, given, honoured in asked:
         if given and not honoured:

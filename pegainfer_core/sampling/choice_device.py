@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     import numpy as np
     from numpy.typing import NDArray
 
@@ -75,6 +77,14 @@ class ChoiceDevice(Protocol):
 
     def count_tokens(self, history: int, token_ids: IntArray, num_prompt: int) -> None:
         """Make a history of [vocab_size] int32 that of these tokens and no others."""
+        ...
+
+    def mask_address(self, index: int) -> int:
+        """Where `put_masks` puts the mask of that index: bits of the allowed ids."""
+        ...
+
+    def put_masks(self, masks: Sequence[IntArray]) -> None:
+        """Copy the masks of a step, each [ceil(vocab_size / 32)] int32 or empty for any."""
         ...
 
     def choose(self, batch: Batch, logits: Tensor, *, draws: bool, full: bool) -> None:

@@ -12,6 +12,7 @@ import numpy as np
 
 from pegainfer_core.contract import TokenLogprobs
 from pegainfer_core.sampling import choice_words as place
+from pegainfer_core.sampling.choice_words import put_wide
 from pegainfer_core.sampling.device_request import DeviceRequest
 from pegainfer_core.sampling.philox import request_seed
 from pegainfer_core.sampling.sampler import NO_TOKEN, SampledToken
@@ -46,6 +47,7 @@ class DeviceStepSampler(StepSampler):
         self._requests: list[DeviceRequest | None] = [None] * device.num_slots
         self._slots: dict[int, int] = {}
         self._packed: list[int] = []
+        self._masked: list[tuple[DeviceRequest, ChoiceRow]] = []
 
     def pack(self, rows: list[ChoiceRow], words: NDArray[np.int32]) -> ChoiceKind:
         """See `StepSampler.pack`."""
@@ -55,11 +57,25 @@ class DeviceStepSampler(StepSampler):
         words[:count] = self._templates[slots]
         words[:count, place.POSITION] = [row.position for row in rows]
         kind = ChoiceKind.BEST
+        self._masked = []
         for index, (request, row) in enumerate(zip(requests, rows, strict=True)):
             if request.kind > ChoiceKind.BEST:
                 kind = max(kind, request.prepare(row, words[index]))
+            if row.sequence.grammar is not None:
+                address = self._device.mask_address(len(self._masked))
+                put_wide(words[index], place.ALLOWED, address)
+                self._masked.append((request, row))
         self._packed = [request.num_logprobs for request in requests]
         return kind
+
+    @property
+    def awaits_masks(self) -> bool:
+        """See `StepSampler.awaits_masks`."""
+        return bool(self._masked)
+
+    def put_masks(self) -> None:
+        """See `StepSampler.put_masks`."""
+        self._device.put_masks([_mask(request, row) for request, row in self._masked])
 
     def choose(self, batch: Batch, logits: Tensor, kind: ChoiceKind) -> None:
         """See `StepSampler.choose`."""
@@ -73,6 +89,8 @@ class DeviceStepSampler(StepSampler):
 
     def needs_newest_ids(self, row: ChoiceRow) -> bool:
         """See `StepSampler.needs_newest_ids`: bad sequences with two or more unread ids are."""
+        if row.sequence.grammar is not None:
+            return False  # `put_masks` comes when they were.
         num_unread = row.position - len(row.sequence.token_ids)
         bad = row.sequence.request.params.bad_token_sequences
         return num_unread > 1 and any(len(sequence) > 1 for sequence in bad)
@@ -121,6 +139,14 @@ class _Pending:
                 scores = _logprobs(reports[index], count - 1)
                 tokens[index] = SampledToken(tokens[index].token_id, scores)
         return tokens
+
+
+def _mask(request: DeviceRequest, row: ChoiceRow) -> IntArray:
+    """The mask of a row, whatever it was for a row whose sequence has left meanwhile."""
+    sequence = row.sequence
+    if sequence.grammar is None or sequence.slot < 0 or not request.serves(sequence):
+        return np.empty(0, np.int32)
+    return sequence.grammar.mask(row.num_generated)
 
 
 def _logprobs(report: IntArray, top_k: int) -> TokenLogprobs:

@@ -33,6 +33,7 @@ class RuleTables:
 
     Attributes:
         penalised: Whether a history is needed.
+        masked: Whether a grammar's mask replaces the other masks; it changes from step to step.
         min_tokens: Until when `num_ends` masks count.
         allowed: [ceil(vocab_size / 32)] int32 bits, None where everything is allowed.
         biases: [n, 2] int32.
@@ -50,7 +51,9 @@ class RuleTables:
             or params.frequency_penalty != 0
         )
         self.min_tokens = params.min_tokens
-        allowed = params.allowed_token_ids
+        # A grammar's mask holds what the other masks say, and more than they can know here.
+        self.masked = params.structured is not None
+        allowed = None if self.masked else params.allowed_token_ids
         self.allowed = None if allowed is None else _bits(allowed, vocab_size)
         self.fallback_id = 0 if allowed is None else min(allowed)
         self.biases = np.empty((len(params.logit_bias), 2), np.int32)
@@ -58,19 +61,21 @@ class RuleTables:
         self.biases.view(np.float32)[:, 1] = list(params.logit_bias.values())
         end_ids = [] if params.ignore_eos else request.eos_token_ids
         ends = [i for i in (*end_ids, *params.stop_token_ids) if 0 <= i < vocab_size]
-        if not params.min_tokens:
+        if not params.min_tokens or self.masked:
             ends = []
-        bad = [s[0] for s in params.bad_token_sequences if len(s) == 1]
+        sequences = [] if self.masked else params.bad_token_sequences
+        bad = [s[0] for s in sequences if len(s) == 1]
         self.num_ends = len(ends)
         self.masks = np.full((len(ends) + len(bad), 2), _ALWAYS, np.int32)
         self.masks[:, 0] = [*ends, *bad]
-        self.sequences = [s for s in params.bad_token_sequences if len(s) > 1]
+        self.sequences = [s for s in sequences if len(s) > 1]
 
     @property
     def always(self) -> bool:
         """Whether there are rules in every step, not only before min_tokens."""
         return bool(
             self.penalised
+            or self.masked
             or self.allowed is not None
             or len(self.biases)
             or len(self.masks) > self.num_ends

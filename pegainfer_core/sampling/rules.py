@@ -51,6 +51,7 @@ class LogitRules:
         self._history = TokenHistory() if penalised else None
         self._always = bool(
             penalised
+            or params.structured is not None
             or self._allowed is not None
             or params.bad_token_sequences
             or params.logit_bias
@@ -76,6 +77,11 @@ class LogitRules:
             self._penalise(row, self._history)
 
     def _mask(self, row: NDArray[np.float32], sequence: Sequence) -> None:
+        if sequence.grammar is not None:
+            # It holds what the other masks say.
+            bits = sequence.grammar.mask(sequence.num_generated).view(np.uint8)
+            row[np.unpackbits(bits, count=len(row), bitorder="little") == 0] = -np.inf
+            return
         if self._allowed is not None:
             allowed = row[self._allowed]
             row.fill(-np.inf)

@@ -62,6 +62,8 @@ class StepSampler(ABC):
 
     The order of calls for a step: `pack`, the upload of the metadata with the words, `choose`
     inside the step's work, `fetch` after it. All but the waiting is done in submission order.
+    Where `awaits_masks` is true after `pack`, `put_masks` comes between the model's forward and
+    `choose`, as late as the next step's `pack` allows.
 
     Attributes:
         runs_ahead: Whether a step may be packed before the tokens of the one before are read.
@@ -101,6 +103,18 @@ class StepSampler(ABC):
     @abstractmethod
     def fetch(self) -> PendingTokens:
         """Start to read the tokens of the step that was packed last, after its work."""
+
+    @property
+    def awaits_masks(self) -> bool:
+        """Whether rows packed last have masks that `put_masks` must bring before `choose`."""
+        return False
+
+    def put_masks(self) -> None:  # noqa: B027 - nothing to bring
+        """Bring those masks to where `choose` reads them; waits until they are known.
+
+        The masks of a step depend on the tokens of the step before it, which must have been read
+        and handed over.
+        """
 
     def needs_newest_ids(self, row: ChoiceRow) -> bool:
         """Whether a row can only be packed when all its ids were read."""

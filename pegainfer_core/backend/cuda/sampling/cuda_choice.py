@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, cast
 
 from pegainfer_core.backend.cuda.arrays import address
+from pegainfer_core.backend.cuda.sampling.mask_rows import MaskRows
 from pegainfer_core.backend.cuda.sampling.results import ChoiceResults
 from pegainfer_core.backend.cuda.sampling.scratch import ChoiceScratch
 from pegainfer_core.backend.cuda.sampling.staged_writes import StagedWrites
@@ -12,6 +13,8 @@ from pegainfer_core.backend.cuda.sampling.table_pool import TablePool
 from pegainfer_core.kernels import catalog
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     import numpy as np
     from numpy.typing import NDArray
 
@@ -74,6 +77,7 @@ class CudaChoice:
         self._results = ChoiceResults(device, max_rows)
         self._pool = TablePool(device)
         self._writes = StagedWrites(device)
+        self._masks = MaskRows(device, max_rows, vocab_size)
         library.prepare(catalog.choice_specs(*self._ids))
 
     def take(self, num_bytes: int) -> DeviceMemory:
@@ -97,6 +101,14 @@ class CudaChoice:
         grid = (-(-count // catalog.COUNT_BLOCK), 1)
         self._launch(catalog.count_tokens(), grid, history, ids.address, num_prompt, count)
         self._pool.give(ids)
+
+    def mask_address(self, index: int) -> int:
+        """See `ChoiceDevice.mask_address`."""
+        return self._masks.address(index)
+
+    def put_masks(self, masks: Sequence[NDArray[np.int32]]) -> None:
+        """See `ChoiceDevice.put_masks`."""
+        self._masks.put(masks)
 
     def choose(self, batch: Batch, logits: Tensor, *, draws: bool, full: bool) -> None:
         """See `ChoiceDevice.choose`."""

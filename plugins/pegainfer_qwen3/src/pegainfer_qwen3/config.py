@@ -161,5 +161,6 @@ def plan_qwen3(context: LaunchContext) -> ServePlan:
         context_tokens=config.context_tokens,
         layer_matrix_values=config.layer_matrix_values,
         limit_keys="max_position_embeddings and RoPE settings",
+        structured=True,
     )
     return with_lora(plan, options, lora_layout(config), backend, dtype)

@@ -16,9 +16,9 @@ from pegainfer_core.engine import (
     lay_out,
     max_logit_rows,
     max_step_tokens,
+    open_grammars,
     open_offload,
 )
-from pegainfer_core.grammar import open_grammars
 from pegainfer_core.kv import open_kv
 from pegainfer_core.lora import LoraSlots, num_lora_slots
 from pegainfer_core.sampling import make_step_sampler

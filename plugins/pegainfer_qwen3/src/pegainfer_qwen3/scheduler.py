@@ -32,8 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from pegainfer_core.contract import EngineMetrics, GenerateRequest, ServePlan
-    from pegainfer_core.engine import AdapterTable, KvOffload, Ledger, ModelRunner
-    from pegainfer_core.grammar import GrammarDesk
+    from pegainfer_core.engine import AdapterTable, GrammarDesk, KvOffload, Ledger, ModelRunner
     from pegainfer_core.kv import KvManager
 
 
@@ -58,7 +57,7 @@ class Qwen3Scheduler:
         self._offload = offload or NoOffload(kv)
         self._pipeline = StepPipeline(runner, self._offload.watch(self._budget.observe), clock)
         self._kv = kv
-        self._admission = Admission(plan, kv, kv_reserve)
+        self._admission = Admission(plan, kv, kv_reserve, grammars=grammars)
         self._waiting = WaitingQueue()
         self._running = RunningSet()
         self._slots = SlotPool(plan.max_num_seqs)

@@ -190,6 +190,7 @@ def plan_qwen35(context: LaunchContext) -> ServePlan:
         context_tokens=config.context_tokens,
         layer_matrix_values=config.layer_matrix_values + config.delta_work_values,
         limit_keys="max_position_embeddings and RoPE settings",
+        structured=True,
     )
     return msgspec.structs.replace(plan, notes=plan.notes + _skipped_parts(raw_config))
 

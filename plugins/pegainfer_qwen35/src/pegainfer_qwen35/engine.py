@@ -17,6 +17,7 @@ from pegainfer_core.engine import (
     lay_out,
     max_logit_rows,
     max_step_tokens,
+    open_grammars,
 )
 from pegainfer_core.kv import SnapshotSpec, open_kv
 from pegainfer_core.sampling import make_step_sampler
@@ -131,5 +132,7 @@ def _build_on(backend: Backend, context: LaunchContext, plan: ServePlan) -> Buil
     spec = SnapshotSpec(num_slots=loaded.num_snapshots, every_tokens=plan.page_tokens)
     kv = open_kv(kv_pages.num_pages, plan.page_tokens, options, snapshots=[spec])
     snapshots = SnapshotPlanner(kv, first_slot=plan.max_num_seqs)
-    scheduler = Qwen35Scheduler(runner, kv, plan, snapshots, options.kv_reserve)
-    return BuiltEngine(scheduler, engine_info(context, plan, kv))
+    grammars = open_grammars(context, plan)
+    reserve = options.kv_reserve
+    scheduler = Qwen35Scheduler(runner, kv, plan, snapshots, reserve, grammars=grammars)
+    return BuiltEngine(scheduler, engine_info(context, plan, kv), grammars=grammars)

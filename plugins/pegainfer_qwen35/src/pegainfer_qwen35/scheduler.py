@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from pegainfer_core.contract import EngineMetrics, GenerateRequest, ServePlan
-    from pegainfer_core.engine import Ledger, ModelRunner, StepPlan
+    from pegainfer_core.engine import GrammarDesk, Ledger, ModelRunner, StepPlan
     from pegainfer_core.kv import KvManager
     from pegainfer_qwen35.snapshots import SnapshotPlanner
 
@@ -49,6 +49,7 @@ class Qwen35Scheduler:
         snapshots: SnapshotPlanner,
         kv_reserve: Literal["on-demand", "worst-case"] = "on-demand",
         *,
+        grammars: GrammarDesk | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """Start idle, with the runner's KV pages; the runner is closed with the scheduler."""
@@ -58,7 +59,7 @@ class Qwen35Scheduler:
         self._pages = NoOffload(kv)
         self._budget = make_prefill_budget(plan)
         self._pipeline = StepPipeline(runner, self._budget.observe, clock)
-        self._admission = Admission(plan, kv, kv_reserve)
+        self._admission = Admission(plan, kv, kv_reserve, grammars=grammars)
         self._waiting, self._running = WaitingQueue(), RunningSet()
         self._slots = SlotPool(plan.max_num_seqs)
         self._num_preemptions = 0

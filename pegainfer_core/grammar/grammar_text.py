@@ -1,0 +1,94 @@
+"""From a request's wish to the text that llguidance reads. Imports llguidance for regexes only."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Final
+
+from pegainfer_core.grammar.schema_size import schema_problem
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from pegainfer_core.contract import StructuredOutput
+
+__all__ = ["GrammarProblem", "grammar_text"]
+
+MAX_CHOICES: Final = 10_000
+
+_WHITESPACE: Final = r" |\n[ \t]{0,32}"
+"""Between JSON tokens: a model that has nothing to say must not fill its context with blanks."""
+_BEHIND_REASONING: Final = "start: BREAK? @body\nBREAK: /\\n{1,2}/\n"
+"""Chat templates put empty lines there, and models learn to write them."""
+
+
+class GrammarProblem(ValueError):
+    """A grammar that cannot be followed; the text is a clause about the field it came in."""
+
+
+def grammar_text(wish: StructuredOutput) -> str:
+    """The JSON text of llguidance's grammar for a wish.
+
+    Raises:
+        GrammarProblem: The wish is no JSON, empty or too large.
+    """
+    body = _body(wish)
+    grammars = [{"name": "body", **body}]
+    if wish.reasoning_end_id is not None:
+        grammars.insert(0, {"name": "start", "lark_grammar": _BEHIND_REASONING})
+    return json.dumps({"grammars": grammars})
+
+
+def _body(wish: StructuredOutput) -> Mapping[str, object]:
+    match wish.kind:
+        case "json_object":
+            return {"json_schema": _with_options({"type": "object"}, strict=True)}
+        case "json_schema":
+            return {"json_schema": _schema(wish)}
+        case "choice":
+            return {"lark_grammar": f"start: {' | '.join(map(_literal, _choices(wish.text)))}"}
+        case "regex":
+            from llguidance import regex_to_lark
+
+            return {"lark_grammar": f"start: /{regex_to_lark(wish.text, '')}/"}
+        case "grammar":
+            return {"lark_grammar": wish.text}
+
+
+def _schema(wish: StructuredOutput) -> object:
+    schema = _read(wish.text)
+    problem = schema_problem(schema)
+    if problem is not None:
+        raise GrammarProblem(f"has a schema that {problem}")
+    return _with_options(schema, strict=wish.strict) if isinstance(schema, dict) else schema
+
+
+def _with_options(schema: Mapping[str, object], *, strict: bool) -> dict[str, object]:
+    options = {"whitespace_pattern": _WHITESPACE, "lenient": not strict}
+    return {**schema, "x-guidance": options}
+
+
+def _choices(text: str) -> list[str]:
+    choices = _read(text)
+    if not isinstance(choices, list) or not all(isinstance(choice, str) for choice in choices):
+        raise GrammarProblem("must be a list of strings")
+    if not choices or not all(choices):
+        raise GrammarProblem("must hold at least one choice, and no empty ones")
+    if len(choices) > MAX_CHOICES:
+        raise GrammarProblem(f"has {len(choices)} choices, at most {MAX_CHOICES} are allowed")
+    return list(dict.fromkeys(choices))
+
+
+def _read(text: str) -> object:
+    try:
+        value: object = json.loads(text)
+    except ValueError as error:
+        raise GrammarProblem(f"is not JSON: {error}") from error
+    except RecursionError as error:
+        raise GrammarProblem("is nested too deeply") from error
+    return value
+
+
+def _literal(text: str) -> str:
+    """A string of Lark, whose escapes are JSON's."""
+    return json.dumps(text, ensure_ascii=False)
