@@ -6,9 +6,10 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
+from pegainfer_server.answer.chunks import TEXT_MARKER
 from pegainfer_server.answer.message_blocks import SIGNATURE
 from pegainfer_server.answer.parts import AnswerParts, Part, PartChange, PartKind, PartStep
-from pegainfer_server.answer.sse import named_event
+from pegainfer_server.answer.sse import encode_json, named_event, split_once
 from pegainfer_server.error_shapes import message_error
 from pegainfer_server.protocol.messages_answer import (
     BlockDelta,
@@ -40,6 +41,8 @@ class MessageEvents:
         self._frame = frame
         self._parts = AnswerParts()
         self._started = False
+        # The events of a growing block differ in their text only.
+        self._around = (b"", b"")
 
     def opening(self) -> bytes:
         """Nothing: the first event tells what came from the cache, which is not known yet."""
@@ -53,10 +56,10 @@ class MessageEvents:
             message = self._frame.message(generation, (), None)
             body = _event(MessageEvent(type="message_start", message=message))
         # Each step is shown before the next one is taken, while its part is still as short.
-        body += b"".join(_step(step) for piece in pieces for step in self._parts.take(piece))
+        body += b"".join(self._step(step) for piece in pieces for step in self._parts.take(piece))
         if generation.ending is None:
             return body
-        body += b"".join(map(_step, self._parts.end()))
+        body += b"".join(map(self._step, self._parts.end()))
         ending = MessageEvent(
             type="message_delta",
             delta=self._frame.ending(generation, generation.ending),
@@ -76,20 +79,21 @@ class MessageEvents:
         """The last event is known by its type."""
         return b""
 
-
-def _step(step: PartStep) -> bytes:
-    part = step.part
-    if step.change is PartChange.OPENED:
-        block = MessageEvent(
-            type="content_block_start", index=part.index, content_block=_opened(part)
-        )
-        return _event(block)
-    if step.change is PartChange.GREW:
-        return _delta(part, _grown(part.kind, step.text))
-    signature = b""
-    if part.kind is PartKind.REASONING:
-        signature = _delta(part, BlockDelta(type="signature_delta", signature=SIGNATURE))
-    return signature + _event(MessageEvent(type="content_block_stop", index=part.index))
+    def _step(self, step: PartStep) -> bytes:
+        part = step.part
+        if step.change is PartChange.GREW:
+            head, tail = self._around
+            return head + encode_json(step.text) + tail
+        if step.change is PartChange.OPENED:
+            self._around = split_once(_delta(part, _grown(part.kind, TEXT_MARKER)), TEXT_MARKER)
+            start = MessageEvent(
+                type="content_block_start", index=part.index, content_block=_opened(part)
+            )
+            return _event(start)
+        signature = b""
+        if part.kind is PartKind.REASONING:
+            signature = _delta(part, BlockDelta(type="signature_delta", signature=SIGNATURE))
+        return signature + _event(MessageEvent(type="content_block_stop", index=part.index))
 
 
 def _opened(part: Part) -> ContentBlock:

@@ -77,10 +77,12 @@ class AnswerParts:
 
     def take(self, piece: Piece) -> Iterator[PartStep]:
         """What a piece of the answer changes."""
-        if piece.answer is None:
-            yield from self._grow(PartKind.TEXT, piece.text)
-        else:
-            yield from self._take_delta(piece.answer)
+        answer = piece.answer
+        if answer is None:
+            return self._grow(PartKind.TEXT, piece.text)
+        if not (answer.reasoning or answer.tool_calls):
+            return self._grow(PartKind.TEXT, answer.content)
+        return self._take_delta(answer)
 
     def end(self) -> Iterator[PartStep]:
         """Close the part that is open."""

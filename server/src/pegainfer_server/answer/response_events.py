@@ -6,9 +6,10 @@ from typing import TYPE_CHECKING
 
 from msgspec import UNSET
 
+from pegainfer_server.answer.chunks import TEXT_MARKER
 from pegainfer_server.answer.parts import AnswerParts, Part, PartChange, PartKind, PartStep
 from pegainfer_server.answer.response_frame import ResponseFrame
-from pegainfer_server.answer.sse import PING, named_event
+from pegainfer_server.answer.sse import PING, encode_json, named_event, split_once
 from pegainfer_server.protocol.response import (
     InsideEvent,
     ItemEvent,
@@ -43,6 +44,8 @@ class ResponseEvents:
         self._frame = ResponseFrame(data, job)
         self._parts = AnswerParts()
         self._number = -1
+        # The events of a growing part differ in number and text only.
+        self._around: dict[str, tuple[bytes, bytes, bytes]] = {}
 
     def opening(self) -> bytes:
         """The response before anything is known of it."""
@@ -75,6 +78,7 @@ class ResponseEvents:
 
     def _step(self, step: PartStep) -> bytes:
         if step.change is PartChange.OPENED:
+            self._around.clear()
             return self._opened(step.part)
         if step.change is PartChange.GREW:
             return self._grew(step.part, step.text)
@@ -93,13 +97,24 @@ class ResponseEvents:
 
     def _grew(self, part: Part, text: str) -> bytes:
         if part.kind is PartKind.TEXT:
-            return self._inside("output_text.delta", part, delta=text)
+            return self._delta("output_text.delta", part, text)
         if part.kind is PartKind.CALL:
-            return self._inside("function_call_arguments.delta", part, delta=text)
-        body = self._inside("reasoning_text.delta", part, delta=text)
+            return self._delta("function_call_arguments.delta", part, text)
+        body = self._delta("reasoning_text.delta", part, text)
         if self._frame.summarises:
-            body += self._inside("reasoning_summary_text.delta", part, delta=text)
+            body += self._delta("reasoning_summary_text.delta", part, text)
         return body
+
+    def _delta(self, name: str, part: Part, text: str) -> bytes:
+        around = self._around.get(name)
+        if around is None:
+            event = self._inside(name, part, delta=TEXT_MARKER)
+            number = b":%d," % self._number
+            self._number -= 1
+            head, _, rest = event.partition(number)
+            around = self._around[name] = (head, *split_once(rest, TEXT_MARKER))
+        head, middle, tail = around
+        return b"%b:%d,%b%b%b" % (head, self._next_number(), middle, encode_json(text), tail)
 
     def _closed(self, part: Part, status: Status) -> bytes:
         text = part.text

@@ -22,6 +22,9 @@ if TYPE_CHECKING:
     from pegainfer_server.generation import Ending, Generation, Piece
 
 
+_THREAD_SCORES = 512
+
+
 class Choice(NamedTuple):
     """A generation that has ended."""
 
@@ -61,7 +64,15 @@ class ChoicesReply(Reply):
             else:
                 choices = await _collect_all(generations)
         if not generations[0].abandoned:
-            await BytesReply(self._encode(choices, self._tokenizer))(scope, receive, send)
+            await BytesReply(await self._body(choices))(scope, receive, send)
+
+    async def _body(self, choices: Sequence[Choice]) -> bytes:
+        """Many scores become JSON on a thread, where they hold up no streams."""
+        num_scores = sum(len(piece.logprobs or ()) for each in choices for piece in each.pieces)
+        num_scores += sum(len(each.generation.prompt_logprobs or ()) for each in choices)
+        if num_scores < _THREAD_SCORES:
+            return self._encode(choices, self._tokenizer)
+        return await asyncio.to_thread(self._encode, choices, self._tokenizer)
 
 
 class ChoicesStreamReply(StreamReply):

@@ -36,7 +36,12 @@ def split_around_text(payload: msgspec.Struct, marker: str) -> tuple[bytes, byte
 
     Most events of a stream differ in one text only; what surrounds it is encoded once a stream.
     """
-    head, _, tail = event(payload).partition(encode_json(marker))
+    return split_once(event(payload), marker)
+
+
+def split_once(encoded: bytes, marker: str) -> tuple[bytes, bytes]:
+    """Encoded JSON before and after the JSON string `marker`, which occurs in it once."""
+    head, _, tail = encoded.partition(encode_json(marker))
     return head, tail
 
 
