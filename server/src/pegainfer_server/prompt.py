@@ -19,7 +19,10 @@ if TYPE_CHECKING:
     from pegainfer_server.protocol.message import Message
     from pegainfer_server.served_model import ServedModel
 
+MAX_MESSAGES = 16_384
+
 _THREAD_CHARS = 20_000
+_THREAD_MESSAGES = 64
 _EFFORTS = ("none", "minimal", "low", "medium", "high", "xhigh", "max")
 
 
@@ -77,12 +80,13 @@ async def completion_prompts(
     Raises:
         ApiError: 400, an unknown id, or text that has no UTF-8 form.
     """
+    texts = {item.param: item.given for item in inputs if isinstance(item.given, str)}
+    encoded = await _encode_all(model.text, texts, add_special_tokens)
     vocab_size = model.info.vocab_size
     prompts = []
     for given, param in inputs:
         if isinstance(given, str):
-            token_ids = await _encode(model.text, given, add_special_tokens, param)
-            prompts.append(Prompt(token_ids, given, param=param))
+            prompts.append(Prompt(encoded[param], given, param=param))
             continue
         if given and not 0 <= min(given) <= max(given) < vocab_size:
             unknown = next(token_id for token_id in given if not 0 <= token_id < vocab_size)
@@ -107,9 +111,12 @@ async def chat_prompt(
     Raises:
         ApiError: 400 with the template's own words when it refuses the messages.
     """
+    if len(messages) > MAX_MESSAGES:
+        raise invalid(f"{len(messages)} messages; at most {MAX_MESSAGES}", "messages")
     continued = bool(continue_final_message)
-    try:
-        rendered = text.chat_template.render(
+
+    def render() -> str:
+        return text.chat_template.render(
             [_template_message(message) for message in messages],
             tools=tools,
             add_generation_prompt=(
@@ -122,6 +129,11 @@ async def chat_prompt(
                 **(template_kwargs or {}),
             },
         )
+
+    try:
+        # Long ones on a thread, as the encoding of long texts: others' streams go on meanwhile.
+        few = len(messages) <= _THREAD_MESSAGES
+        rendered = render() if few else await asyncio.to_thread(render)
     except ChatTemplateError as error:
         raise invalid(str(error), error.param or "messages") from error
     token_ids = await _encode(text, rendered, bool(add_special_tokens), "messages")
@@ -188,6 +200,26 @@ async def _encode(text: ModelText, content: str, add_special_tokens: bool, param
         return await asyncio.to_thread(text.tokenizer.encode, content, add_special_tokens)
     except TextError as error:
         raise invalid(str(error), param) from error
+
+
+async def _encode_all(
+    text: ModelText, texts: Mapping[str, str], add_special_tokens: bool
+) -> dict[str, list[int]]:
+    """Several texts, by the fields they come from."""
+    if sum(map(len, texts.values())) < _THREAD_CHARS:
+        return {
+            param: await _encode(text, content, add_special_tokens, param)
+            for param, content in texts.items()
+        }
+    encode = text.tokenizer.encode_batch
+    try:
+        encoded = await asyncio.to_thread(encode, list(texts.values()), add_special_tokens)
+    except TextError:
+        # It does not say which of them is at fault.
+        for param, content in texts.items():
+            await _encode(text, content, add_special_tokens, param)
+        raise
+    return dict(zip(texts, encoded, strict=True))
 
 
 def _template_message(message: Message) -> Mapping[str, object]:

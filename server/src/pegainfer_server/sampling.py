@@ -27,6 +27,13 @@ _DEFAULTABLE = (
 _TOKEN_ID = re.compile(r"-?[0-9]{1,18}")
 MAX_BAD_WORDS = 1024
 MAX_BAD_WORD_CHARS = 1000
+MAX_BAD_CHARS = 32_768
+"""Of all bad words together."""
+MAX_STOP_TOKENS = 4096
+MAX_STOP_CHARS = 4096
+"""Of one stop string."""
+MAX_BIASES = 4096
+"""The engine's limit, known here before so many keys are read."""
 
 _SAMPLING_RENAMES = {"bad_token_sequences": "bad_words"}
 
@@ -57,6 +64,10 @@ def check_shared(request: SamplingFields) -> None:
         raise invalid("prompt_logprobs cannot be streamed", "prompt_logprobs")
     if len(request.stop_strings) > MAX_STOP_STRINGS:
         raise invalid(f"stop takes at most {MAX_STOP_STRINGS} strings", "stop")
+    if any(len(string) > MAX_STOP_CHARS for string in request.stop_strings):
+        raise invalid(f"stop takes strings of at most {MAX_STOP_CHARS} characters", "stop")
+    if len(request.stop_token_ids or ()) > MAX_STOP_TOKENS:
+        raise invalid(f"stop_token_ids takes at most {MAX_STOP_TOKENS} ids", "stop_token_ids")
     if not all(request.stop_strings):
         raise invalid("stop must not hold an empty string", "stop")
 
@@ -128,6 +139,8 @@ def _first(own: float | None, default: float | None, fallback: float) -> float:
 
 
 def _logit_bias(given: Mapping[str, float]) -> dict[int, float]:
+    if len(given) > MAX_BIASES:
+        raise invalid(f"logit_bias has {len(given)} entries; at most {MAX_BIASES}", "logit_bias")
     for key in given:
         if not _TOKEN_ID.fullmatch(key):
             raise invalid(f"logit_bias keys are token ids, not {key[:40]!r}", "logit_bias")
@@ -138,6 +151,9 @@ def _bad_sequences(words: list[str], tokenizer: Tokenizer) -> list[list[int]]:
     """Each word at the start of a text and behind a space, where most vocabularies differ."""
     if len(words) > MAX_BAD_WORDS:
         raise invalid(f"bad_words has {len(words)} entries; at most {MAX_BAD_WORDS}", "bad_words")
+    num_chars = sum(map(len, words))
+    if num_chars > MAX_BAD_CHARS and all(len(word) <= MAX_BAD_WORD_CHARS for word in words):
+        raise invalid(f"bad_words has {num_chars} characters; at most {MAX_BAD_CHARS}", "bad_words")
     sequences: dict[tuple[int, ...], None] = {}
     for word in words:
         if not word.strip():

@@ -244,3 +244,50 @@ def test_refusals_of_the_engine_are_refusals_of_a_stream_too(server: Server) -> 
 def test_capabilities_are_honoured_or_refused(server: Server) -> None:
     error = error_of(server.post(CHAT, {"messages": MESSAGES, "truncate_prompt_tokens": 0}))
     assert error["message"] == "the prompt has no tokens"
+
+
+def many(item: str, count: int) -> str:
+    return ",".join([item] * count)
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "param"),
+    [
+        (COMPLETIONS, '{"prompt":[' + many("[]", 600_000) + "]}", None),
+        (COMPLETIONS, '{"prompt":"@","x":{' + many('"a":1', 600_000) + "}}", None),
+        (COMPLETIONS, "{" + ",".join(f'"k{i}":1' for i in range(100_000)) + "}", None),
+        (COMPLETIONS, '{"prompt":"@","bad_words":[' + many('"a"', 300_000) + "]}", "bad_words"),
+        (
+            COMPLETIONS,
+            '{"prompt":"@","bad_words":[' + many(f'"{"a" * 999}"', 99) + "]}",
+            "bad_words",
+        ),
+        (COMPLETIONS, '{"prompt":"@","stop":"' + "a" * 5000 + '"}', "stop"),
+        (
+            COMPLETIONS,
+            '{"prompt":"@","stop_token_ids":[' + many("1", 5000) + "]}",
+            "stop_token_ids",
+        ),
+        (CHAT, '{"messages":[' + many('{"role":"user","content":"a"}', 200_000) + "]}", "messages"),
+    ],
+    ids=[
+        "prompts",
+        "values",
+        "fields",
+        "bad words",
+        "their length",
+        "stop",
+        "stop ids",
+        "messages",
+    ],
+)
+def test_huge_bodies_are_refused_before_they_cost_much(
+    server: Server, path: str, body: str, param: str | None
+) -> None:
+    assert error_of(raw(server, path, body))["param"] == param
+
+
+def test_a_long_conversation_is_rendered_beside_the_loop(server: Server) -> None:
+    messages = [{"role": "user", "content": "a"}] * 200
+    error = error_of(server.post(CHAT, {"messages": messages}))
+    assert error["code"] == "context_length_exceeded"

@@ -5,6 +5,8 @@ Strict means that `true` and "5" are not integers and that NaN is not JSON.
 
 from __future__ import annotations
 
+import contextlib
+import gc
 import logging
 import re
 from typing import TYPE_CHECKING, Generic, TypeVar
@@ -14,12 +16,17 @@ import msgspec
 from pegainfer_server.api_error import ApiError, invalid, unsupported
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
     from pegainfer_server.protocol.refused import Neutral
 
 T = TypeVar("T", bound=msgspec.Struct)
 
+MAX_VALUES = 1 << 19
+"""Most values in a body, counted by their commas: decoding more would hold up other requests."""
+MAX_FIELDS = 256
+
+_LARGE_BYTES = 1 << 18
 _MAX_LOGGED_NAMES = 256
 _MAX_SCANNED_BYTES = 1 << 16
 _PATH = re.compile(r"^(?P<what>.*?)(?: - at `(?P<path>\$.*)`)?$", re.DOTALL)
@@ -47,8 +54,16 @@ class BodyDecoder(Generic[T]):
         Raises:
             ApiError: 400 with the JSON path or the field as `param`.
         """
+        if body.count(b",") > MAX_VALUES:
+            raise invalid(f"the body holds too many values: over {MAX_VALUES} commas", None)
+        with _no_collection(body):
+            return self._decode(body)
+
+    def _decode(self, body: bytes) -> T:
         try:
             outline = self._outline.decode(body)
+            if len(outline) > MAX_FIELDS:
+                raise invalid(f"the body has {len(outline)} fields; at most {MAX_FIELDS}", None)
             request = self._decoder.decode(body)
         except msgspec.ValidationError as error:
             raise wrong_value(str(error)) from error
@@ -72,6 +87,19 @@ class BodyDecoder(Generic[T]):
         if value is None or any(_same(value, harmless) for harmless in neutral):
             return
         raise unsupported(f"{name} is not supported by this server; leave it out", name)
+
+
+@contextlib.contextmanager
+def _no_collection(body: bytes) -> Iterator[None]:
+    """Hold off the collector, which would walk what a large body becomes again and again."""
+    if len(body) < _LARGE_BYTES or not gc.isenabled():
+        yield
+        return
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
 
 
 def _same(value: object, other: object) -> bool:

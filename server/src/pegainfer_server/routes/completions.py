@@ -1,5 +1,6 @@
 """`POST /v1/completions`."""
 
+import asyncio
 from typing import Annotated
 
 from litestar import Request, post
@@ -24,6 +25,7 @@ from pegainfer_server.served_model import ServedModel
 from pegainfer_server.state import ServerState
 
 PATH = "/v1/completions"
+_THREAD_TOKENS = 2048
 
 
 def completion_route(state: ServerState) -> HTTPRouteHandler:
@@ -90,6 +92,10 @@ async def completion_jobs(
             prompt_logprobs=_prompt_logprobs(data),
         ),
     )
+    echoes: list[Echo | None] = [None] * len(prompts)
+    if data.echo:
+        skips = job.skip_special_tokens
+        echoes = [await _echo(prompt, model.tokenizer, skips) for prompt, _ in prompts]
     return [
         replace(
             job,
@@ -97,9 +103,9 @@ async def completion_jobs(
             prompt_token_ids=prompt.token_ids,
             prompt_param=prompt.param,
             params=replace(job.params, max_tokens=max_tokens),
-            echo=_echo(prompt, model.tokenizer, job.skip_special_tokens) if data.echo else None,
+            echo=echo,
         )
-        for index, (prompt, max_tokens) in enumerate(prompts)
+        for index, ((prompt, max_tokens), echo) in enumerate(zip(prompts, echoes, strict=True))
     ]
 
 
@@ -110,8 +116,14 @@ def _prompt_logprobs(data: CompletionRequest) -> int | None:
     return max(asked, default=None)
 
 
-def _echo(prompt: Prompt, tokenizer: Tokenizer, skip_special_tokens: bool) -> Echo:
-    """The prompt as it was sent, or as its ids read."""
+async def _echo(prompt: Prompt, tokenizer: Tokenizer, skip_special_tokens: bool) -> Echo:
+    """The prompt as it was sent, or as its ids read; long ones are read on a thread."""
+    if len(prompt.token_ids) < _THREAD_TOKENS:
+        return _read_echo(prompt, tokenizer, skip_special_tokens)
+    return await asyncio.to_thread(_read_echo, prompt, tokenizer, skip_special_tokens)
+
+
+def _read_echo(prompt: Prompt, tokenizer: Tokenizer, skip_special_tokens: bool) -> Echo:
     output = TextOutput(tokenizer, skip_special_tokens=skip_special_tokens, text_offsets=True)
     delta = output.push(prompt.token_ids)
     text = delta.text + output.finish().text

@@ -1,5 +1,6 @@
 """`POST /tokenize` and `POST /detokenize`: what the model reads, and what ids say."""
 
+import asyncio
 from collections.abc import Sequence
 from typing import Annotated
 
@@ -32,15 +33,8 @@ def tokenization_routes(state: ServerState) -> Sequence[HTTPRouteHandler]:
         model = state.serving()
         model.name_for(data.model)
         token_ids = await _token_ids(model, data)
-        tokenizer = model.tokenizer
-        strings = [tokenizer.id_to_piece(token_id) or "" for token_id in token_ids]
-        response = TokenizeResponse(
-            count=len(token_ids),
-            max_model_len=model.info.max_model_len,
-            tokens=token_ids,
-            token_strs=strings if data.return_token_strs else None,
-        )
-        return BytesReply(encode_json(response))
+        body = await asyncio.to_thread(_tokenized, model, token_ids, data.return_token_strs)
+        return BytesReply(body)
 
     @post(
         "/detokenize", status_code=200, dto=strict_body(DetokenizeRequest, REFUSED), return_dto=None
@@ -49,12 +43,24 @@ def tokenization_routes(state: ServerState) -> Sequence[HTTPRouteHandler]:
         model = state.serving()
         model.name_for(data.model)
         try:
-            text = model.tokenizer.decode(data.tokens, skip_special_tokens=False)
+            decode = model.tokenizer.decode
+            text = await asyncio.to_thread(decode, data.tokens, skip_special_tokens=False)
         except TokenizerError as error:
             raise invalid(str(error), "tokens") from error
         return BytesReply(encode_json(DetokenizeResponse(text)))
 
     return tokenize, detokenize
+
+
+def _tokenized(model: ServedModel, token_ids: list[int], strings: bool | None) -> bytes:
+    piece = model.tokenizer.id_to_piece
+    response = TokenizeResponse(
+        count=len(token_ids),
+        max_model_len=model.info.max_model_len,
+        tokens=token_ids,
+        token_strs=[piece(token_id) or "" for token_id in token_ids] if strings else None,
+    )
+    return encode_json(response)
 
 
 async def _token_ids(model: ServedModel, data: TokenizeRequest) -> list[int]:
