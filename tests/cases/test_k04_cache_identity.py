@@ -1,7 +1,7 @@
 """K04: cached blocks are shared between equal things only.
 
 Seen elsewhere: two salts, or a prompt and another with the same text or the same hash, are served
-from one another's blocks. The host tier has tests of its own; adapters are owed (pending.toml).
+from one another's blocks. The host tier and adapters have tests of their own.
 """
 
 from __future__ import annotations
@@ -154,7 +154,7 @@ def test_constant_hash_side_by_side(
 
 
 def test_an_adapter_and_a_salt_of_one_name_differ() -> None:
-    """The kind is part of the key; whole adapters follow with LoRA."""
+    """The kind is part of the key."""
     identities = [
         PrefixIdentity(),
         PrefixIdentity(model="s1"),

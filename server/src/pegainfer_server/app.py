@@ -20,6 +20,7 @@ from pegainfer_server.error_shapes import error_body
 from pegainfer_server.fault_id import log_fault
 from pegainfer_server.guard import Guard
 from pegainfer_server.request_id import request_id
+from pegainfer_server.routes.adapters import adapter_routes
 from pegainfer_server.routes.chat import chat_route
 from pegainfer_server.routes.completions import completion_route
 from pegainfer_server.routes.dev import reset_prefix_cache_route
@@ -76,6 +77,8 @@ def create_app(
         logging_config=None,
         openapi_config=OpenAPIConfig(title="pegainfer", version=__version__),
     )
+    if state.settings.lora:
+        config.route_handlers.extend(adapter_routes(state))
     if state.settings.dev:
         config.route_handlers.append(reset_prefix_cache_route(state))
     if extra_routes is not None:

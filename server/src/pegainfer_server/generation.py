@@ -113,6 +113,7 @@ class Generation:
         """Submit the job; `first` is the first sample of its prompt, where this is a later one.
 
         Raises:
+            ApiError: 404, the adapter is not loaded any more.
             EngineError: The engine is dead.
         """
         self.job = job
@@ -133,6 +134,9 @@ class Generation:
         self._cached_tokens = 0
         self._echo = job.echo
         self._output = AnswerOutput(job, model.tokenizer, model.text.end_token_ids)
+        # Looked up once more: it may have been taken out since the request came.
+        adapter = model.adapter_for(job.model)
+        self._lora = None if adapter is None else adapter.name
         self.stream: RequestStream = model.client.submit(
             job.prompt_token_ids,
             job.params,
@@ -142,6 +146,7 @@ class Generation:
             cache_salt=job.cache_salt,
             external_id=job.request_id,
             after=None if first is None else first.stream,
+            lora=self._lora,
         )
 
     @property
@@ -290,6 +295,7 @@ class Generation:
             prompt_tokens=len(job.prompt_token_ids),
             cached_tokens=self._cached_tokens,
             completion_tokens=self._output.num_tokens,
+            lora=self._lora,
         )
 
     def _since_arrival(self, moment_s: float | None) -> float | None:

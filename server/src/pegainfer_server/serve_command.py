@@ -11,7 +11,7 @@ from pegainfer_core import __version__
 from pegainfer_server.listener import bind, url
 from pegainfer_server.loading import Loading
 from pegainfer_server.log_output import LogOutput
-from pegainfer_server.settings import ServerSettings
+from pegainfer_server.settings import ServerSettings, refuse_taken_names
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -32,7 +32,10 @@ def serve(launch: PreparedLaunch, options: ServeOptions) -> int:
         ConfigError: The checkpoint is at fault.
         EngineError: The engine could not start.
     """
-    settings = ServerSettings.resolve(options, launch.context.model_dir)
+    settings = ServerSettings.resolve(
+        options, launch.context.model_dir, lora=launch.plan.capabilities.lora
+    )
+    refuse_taken_names(launch.context.options.lora, settings.model_names)
     as_json = options.log_format == "json"
     say = LogOutput(as_json=as_json, access_log=options.access_log).say
     sock = bind(options.host, options.port, stall_timeout_s=options.stall_timeout)

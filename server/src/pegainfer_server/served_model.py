@@ -10,7 +10,7 @@ from pegainfer_server.api_error import model_not_found
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from pegainfer_core.contract import EngineInfo
+    from pegainfer_core.contract import AdapterInfo, EngineInfo
     from pegainfer_core.engine import EngineClient
     from pegainfer_core.text import ModelText, Tokenizer
     from pegainfer_server.parsing import ChatParsers
@@ -52,7 +52,22 @@ class ServedModel:
         """
         if not asked:
             return self.names[0]
-        if asked not in self.names:
-            served = ", ".join(repr(name) for name in self.names)
-            raise model_not_found(f"no model named {asked[:100]!r}; served here: {served}")
+        self.adapter_for(asked)
         return asked
+
+    def adapter_for(self, name: str) -> AdapterInfo | None:
+        """The adapter that a name stands for, its own or `MODEL:ADAPTER`; None for the base model.
+
+        Raises:
+            ApiError: 404, no model and no loaded adapter of that name.
+        """
+        if name in self.names:
+            return None
+        loaded = {adapter.name: adapter for adapter in self.client.adapters()}
+        if name in loaded:
+            return loaded[name]
+        for base in self.names:
+            if name.startswith(f"{base}:") and name[len(base) + 1 :] in loaded:
+                return loaded[name[len(base) + 1 :]]
+        served = ", ".join(repr(known) for known in (*self.names, *loaded))
+        raise model_not_found(f"no model named {name[:100]!r}; served here: {served}")

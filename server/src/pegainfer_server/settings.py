@@ -37,6 +37,7 @@ class ServerSettings(msgspec.Struct, frozen=True, kw_only=True):
         ping_interval_s: Silence before a stream gets a comment.
         shutdown_timeout_s: What running requests get after SIGTERM.
         dev: Whether development routes exist.
+        lora: Whether routes that load and unload adapters exist.
         tls: Certificate and key; None for plain HTTP.
         trace_export: Where traces go; None for no traces.
     """
@@ -53,12 +54,20 @@ class ServerSettings(msgspec.Struct, frozen=True, kw_only=True):
     ping_interval_s: float = 15.0
     shutdown_timeout_s: float = 10.0
     dev: bool = False
+    lora: bool = False
     tls: TlsFiles | None = None
     trace_export: TraceExport | None = None
 
     @classmethod
-    def resolve(cls, options: ServeOptions, model_dir: str) -> ServerSettings:
+    def resolve(
+        cls, options: ServeOptions, model_dir: str, *, lora: bool = False
+    ) -> ServerSettings:
         """Read key files and fill in defaults.
+
+        Args:
+            options: The server's flags.
+            model_dir: The checkpoint.
+            lora: Whether the engine takes adapters.
 
         Raises:
             CommandFault: A flag's file or value cannot be used.
@@ -76,9 +85,25 @@ class ServerSettings(msgspec.Struct, frozen=True, kw_only=True):
             ping_interval_s=options.ping_interval,
             shutdown_timeout_s=options.shutdown_timeout,
             dev=options.dev,
+            lora=lora,
             tls=TlsFiles.checked(options),
             trace_export=TraceExport.resolve(options.otlp_endpoint, os.environ),
         )
+
+
+def refuse_taken_names(adapters: Sequence[str], model_names: Sequence[str]) -> None:
+    """Refuse adapters of `--lora` that requests could not tell from the model.
+
+    Raises:
+        CommandFault: There is one.
+    """
+    for word in adapters:
+        name = word.partition("=")[0]
+        if name in model_names:
+            raise CommandFault(
+                f"--lora {word}: the model itself is served as {name!r}; choose another name, or "
+                "another --served-model-name"
+            )
 
 
 class _SamplingFlags(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):

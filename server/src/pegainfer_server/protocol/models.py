@@ -9,7 +9,8 @@ class ModelCard(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         id: Name to send as `model`.
         created: When the server started, seconds since the epoch.
-        root: Path of the checkpoint.
+        root: Path of the checkpoint, or of the adapter.
+        parent: Of an adapter: the model it is for.
         max_model_len: Longest prompt plus output in tokens.
         default_sampling_params: Sampling values of requests that do not give their own.
     """
