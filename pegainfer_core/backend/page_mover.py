@@ -1,4 +1,7 @@
-"""Copies whole KV pages between a pool and host memory, beside the steps. Decides nothing."""
+"""Copies whole KV pages, or states, between a pool and host memory, beside the steps.
+
+Decides nothing.
+"""
 
 from __future__ import annotations
 
@@ -78,3 +81,13 @@ class PageMover(Protocol):
     def close(self) -> None:
         """Wait for what is under way and release everything, slabs included."""
         ...
+
+
+class StateMover(PageMover, Protocol):
+    """The same for slots of recurrent states, whose numbers stand for the ids of pages.
+
+    Attributes:
+        slot_bytes: What a slot takes, in host memory too.
+    """
+
+    slot_bytes: int

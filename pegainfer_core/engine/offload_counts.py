@@ -35,6 +35,23 @@ class OffloadCounts:
             self._num_restores += 1
             self._hit_pages.update(restore.num_by_source)
 
+    def take_with_state(self, state: Restore, pages: Restore | None, num_shared: int) -> None:
+        """A restore of a state is finished, and with it that of the pages before it.
+
+        Args:
+            state: Landed only if the pages did too.
+            pages: Those that were not on the device.
+            num_shared: Pages on the device that were worth nothing without the state.
+        """
+        self.num_skipped += state.skipped
+        self._num_failures += state.failed
+        if state.num_landed and not state.cancelled:
+            self._num_restores += 1
+            for source in state.num_by_source:
+                self._hit_pages[source] += num_shared
+            if pages is not None:
+                self._hit_pages.update(pages.num_by_source)
+
     def metrics(
         self,
         thread: OffloadThread,

@@ -144,9 +144,13 @@ class Offloader:
             self._thread,
             self._pool,
             self._kv.page_tokens,
-            num_restoring=len(self._by_request),
+            num_restoring=self._num_restoring,
             num_held_pages=self._saver.num_held_pages,
         )
+
+    @property
+    def _num_restoring(self) -> int:
+        return len(self._by_request)
 
     def close(self) -> None:
         """End the offload thread."""
@@ -172,16 +176,16 @@ class Offloader:
                 return
             found = [slot for slot in slots if slot is not None]
         else:
-            found = self._lease(sequence, chain, keys, limit)
+            found = self._lease(sequence, chain, keys, first, limit)
         if found:
             self._restore_from_host(sequence, *keys.of(first, first + len(found)), found)
 
     def _lease(
-        self, sequence: Sequence, chain: BlockChain, keys: PageKeys, limit: int
+        self, sequence: Sequence, chain: BlockChain, keys: PageKeys, first: int, limit: int
     ) -> list[HostSlot]:
         """What host memory holds in a row; a prompt that nobody has seen costs next to nothing."""
         slots: list[HostSlot] = []
-        end = first = len(chain.blocks)
+        end = first
         width = _FIRST_LOOK_PAGES
         while end < limit and end == first + len(slots):
             begin, end = end, min(end + width, limit)
@@ -203,7 +207,7 @@ class Offloader:
             return
         restore = Restore(keys, parent, list(slots))
         self._admit(restore, sequence)
-        self._give_pages(restore, sequence)
+        self._give_pages(restore, sequence, restore.limit)
         self._thread.begin(restore)
 
     def _admit(self, restore: Restore, sequence: Sequence) -> None:
@@ -211,10 +215,10 @@ class Offloader:
         self._restores[restore] = sequence
         self._by_request[sequence.request_id] = restore
 
-    def _give_pages(self, restore: Restore, sequence: Sequence) -> None:
+    def _give_pages(self, restore: Restore, sequence: Sequence, count: int) -> None:
         """All its known tokens were promised pages when it was admitted."""
         first = len(sequence.page_ids)
-        self._kv.grow(sequence, (first + restore.limit) * self._kv.page_tokens)
+        self._kv.grow(sequence, (first + count) * self._kv.page_tokens)
         if sequence.hold is not None:
             sequence.hold.is_restored = True
             self._written[restore] = sequence.hold
@@ -230,17 +234,25 @@ class Offloader:
             if news.finished:
                 self._end(news)
             elif not news.page_ids and not news.cancelled:
-                self._give_pages(news, self._restores[news])
-                self._thread.go_on(news)
+                self._go_on(news)
 
-    def _end(self, restore: Restore) -> None:
-        """Count, and let the sequence go on behind what has landed."""
-        sequence = self._restores.pop(restore)
-        self._counts.take(restore)
+    def _go_on(self, restore: Restore) -> None:
+        """Have what was found copied."""
+        self._give_pages(restore, self._restores[restore], restore.limit)
+        self._thread.go_on(restore)
+
+    def _let_go(self, restore: Restore) -> Sequence:
+        """No copy into its pages is under way any more."""
         hold = self._written.pop(restore, None)
         if hold is not None:
             hold.is_restored = False
             self._saver.free()
+        return self._restores.pop(restore)
+
+    def _end(self, restore: Restore) -> None:
+        """Count, and let the sequence go on behind what has landed."""
+        sequence = self._let_go(restore)
+        self._counts.take(restore)
         if restore.cancelled:
             return
         del self._by_request[sequence.request_id]

@@ -196,12 +196,36 @@ class KvManager:
             self._events.flush()
         return due
 
-    def shrink(self, sequence: PagedSequence, num_tokens: int) -> None:
-        """Take pages behind a sequence's first `num_tokens` tokens back; those stay promised.
+    def share_known(self, sequence: PagedSequence, num_blocks: int) -> bool:
+        """Share what the cache knows behind a sequence's prefix, up to so many blocks of it.
 
-        What they hold must not have been published for this sequence.
+        Where a snapshot was missing, `admit` left it; `shrink` gives it back. Nothing of it counts
+        as computed.
+
+        Returns:
+            Whether all of it was there.
         """
+        chain = sequence.chain
+        if chain is None or self._cache is None:
+            return False
+        first = len(chain.blocks)
+        self._cache.match(chain, sequence.token_ids, num_blocks)
+        page_ids = [block.page_id for block in chain.blocks[first:]]
+        self._num_promised -= self._promised(sequence)
+        self.pool.share(page_ids)
+        sequence.page_ids += page_ids
+        self._num_promised += self._promised(sequence)
+        sequence.due_tokens = chain.due_tokens
+        return len(chain.blocks) == num_blocks
+
+    def shrink(self, sequence: PagedSequence, num_tokens: int) -> None:
+        """Take pages behind a sequence's first `num_tokens` tokens back; those stay promised."""
         num_kept = -(-num_tokens // self.page_tokens)
+        chain = sequence.chain
+        if chain is not None and len(chain.blocks) > num_kept:
+            del chain.blocks[num_kept:]
+            chain.settle()
+            sequence.due_tokens = chain.due_tokens
         surplus = sequence.page_ids[num_kept:]
         if surplus:
             self._num_promised -= self._promised(sequence)

@@ -12,7 +12,7 @@ from pegainfer_core.kv.pool import PageError
 from pegainfer_core.kv.snapshots import SnapshotPool
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable
+    from collections.abc import Callable, Collection, Iterable
 
     from pegainfer_core.kv.chain import Block, BlockChain
     from pegainfer_core.kv.paged_sequence import PagedSequence
@@ -32,6 +32,7 @@ class _Taken(NamedTuple):
 
 class _Passing(NamedTuple):
     block: Block
+    num_blocks: int
     base_blocks: int
 
 
@@ -46,6 +47,8 @@ class SnapshotGroups:
     Attributes:
         pools: One for each group, in the order of their specs; read their counts only.
         every_blocks: Distance of borders, the same for all groups; 0 without groups.
+        kept: Told of a sequence's chain and a number of its blocks, behind which there is a
+            snapshot now that is there to stay; of passing ones, when the sequence leaves.
     """
 
     def __init__(self, specs: Collection[SnapshotSpec], page_tokens: int) -> None:
@@ -66,6 +69,7 @@ class SnapshotGroups:
             raise ValueError(f"every_tokens must be a multiple of the page's {page_tokens} tokens")
         self.every_blocks = every_tokens // page_tokens
         self.pools = tuple(SnapshotPool(spec.num_slots) for spec in specs)
+        self.kept: Callable[[BlockChain, int], None] | None = None
         self._page_tokens = page_tokens
         self._restores: dict[BlockChain, _Restore] = {}
         self._taken: dict[BlockChain, list[_Taken]] = {}
@@ -124,15 +128,60 @@ class SnapshotGroups:
             raise PageError(f"{num_tokens} tokens do not end at a border of snapshots")
         if chain.closed:
             return ()
+        slots = self.take_slots()
+        if slots:
+            self._taken.setdefault(chain, []).append(_Taken(num_blocks, slots, passing))
+        return slots
+
+    def take_slots(self) -> tuple[int, ...]:
+        """Slots, by group, that nobody else writes to; nothing when there is no room.
+
+        They go back by `give_back`, or to a sequence by `adopt`.
+        """
         slots: list[int] = []
         for pool in self.pools:
             slot = pool.take()
             if slot is None:
-                self._give_back(slots)
+                self.give_back(slots)
                 return ()
             slots.append(slot)
-        self._taken.setdefault(chain, []).append(_Taken(num_blocks, tuple(slots), passing))
         return tuple(slots)
+
+    def give_back(self, slots: Iterable[int]) -> None:
+        """Free taken slots: what they hold is not wanted any more."""
+        for pool, slot in zip(self.pools, slots, strict=False):
+            pool.give_back(slot)
+
+    def adopt(self, sequence: PagedSequence, num_tokens: int, slots: tuple[int, ...]) -> bool:
+        """Make taken slots, filled from elsewhere, the snapshot that a sequence starts from.
+
+        Args:
+            sequence: Its pages up to there are published.
+            num_tokens: At a border.
+            slots: By group; not the caller's any more.
+
+        Returns:
+            Whether it can start there: not if a foreign block is in the way of its own.
+        """
+        chain, num_blocks = sequence.chain, num_tokens // self._page_tokens
+        if chain is None or len(chain.blocks) != num_blocks:
+            self.give_back(slots)
+            return False
+        saved_tokens = (num_blocks - self._base_blocks(chain, num_blocks)) * self._page_tokens
+        for pool, slot in zip(self.pools, slots, strict=True):
+            pool.attach(slot, chain.blocks[-1], saved_tokens)
+        self._unpin(chain)
+        self.begin(chain)
+        return True
+
+    def lend(self, block: Block) -> tuple[int, ...]:
+        """Slots, by group, of a block's snapshot, which stay as they are until `take_back`."""
+        return tuple(pool.pin(block) for pool in self.pools)
+
+    def take_back(self, block: Block) -> None:
+        """Nobody reads what was lent any more."""
+        for pool in self.pools:
+            pool.unpin(block)
 
     def sources(self, sequence: PagedSequence) -> tuple[int, ...]:
         """Slots, by group, that hold the state behind an admitted sequence's prefix.
@@ -173,7 +222,7 @@ class SnapshotGroups:
             num_blocks, slots, passing = taken.pop(0)
             if num_blocks > len(chain.blocks):
                 # A foreign block has this one's hash, so nobody will find it.
-                self._give_back(slots)
+                self.give_back(slots)
                 continue
             last = self._passing.pop(chain, None) if passing else None
             base = last.base_blocks if last is not None else self._base_blocks(chain, num_blocks)
@@ -183,17 +232,21 @@ class SnapshotGroups:
             is_new = all([pool.attach(slot, block, saved_tokens) for pool, slot in parts])
             if last is not None:
                 self.forget(last.block)
-            if passing and is_new:
-                self._passing[chain] = _Passing(block, base)
+            if is_new and passing:
+                self._passing[chain] = _Passing(block, num_blocks, base)
+            elif is_new and self.kept is not None:
+                self.kept(chain, num_blocks)
         if not taken:
             del self._taken[chain]
 
     def leave(self, chain: BlockChain) -> None:
         """Take everything from a sequence that lets go of its pages."""
         self._unpin(chain)
-        self._passing.pop(chain, None)
+        last = self._passing.pop(chain, None)
+        if last is not None and self.kept is not None and self.pools[0].holds(last.block):
+            self.kept(chain, last.num_blocks)
         for taken in self._taken.pop(chain, ()):
-            self._give_back(taken.slots)
+            self.give_back(taken.slots)
 
     def forget(self, block: Block) -> None:
         """Drop the snapshots of a block that cannot be matched any more."""
@@ -212,7 +265,3 @@ class SnapshotGroups:
         before = reversed(chain.blocks[: num_blocks - 1])
         distance = next((i for i, block in enumerate(before, 1) if holds(block)), num_blocks)
         return num_blocks - distance
-
-    def _give_back(self, slots: Iterable[int]) -> None:
-        for pool, slot in zip(self.pools, slots, strict=False):
-            pool.give_back(slot)

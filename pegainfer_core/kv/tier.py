@@ -53,6 +53,7 @@ class TierPlace(msgspec.Struct, frozen=True, kw_only=True):
         capacity_bytes: Most bytes to hold; None leaves it to the tier.
         path: The folder given with `--kv-offload-disk-path`, for tiers that live in one.
         alignment: Of buffers' addresses and sizes, such as direct disk access wants.
+        ratios: Records of a group to make room for with each of group 0; 1 where none is named.
     """
 
     identity: str
@@ -60,6 +61,7 @@ class TierPlace(msgspec.Struct, frozen=True, kw_only=True):
     capacity_bytes: int | None = None
     path: str | None = None
     alignment: int = 4096
+    ratios: dict[int, float] = {}
 
 
 class TierStats(msgspec.Struct, frozen=True, kw_only=True):

@@ -176,13 +176,15 @@ class DiskTier:
         future.add_done_callback(self._under_way.discard)
 
     def _folders(self, place: TierPlace, reserve_bytes: int) -> dict[int, DiskFolder]:
-        """Each group gets the same number of slots: a prefix needs a record of every group."""
-        total_bytes = sum(place.record_bytes.values())
-        if self._capacity_bytes < 2 * total_bytes + (1 << 16):
+        """Groups get slots as the place says: a prefix needs records of every group."""
+        record_bytes_sum = sum(place.record_bytes.values())
+        if self._capacity_bytes < 2 * record_bytes_sum + (1 << 16):
             raise ConfigError(
                 f"--kv-offload-disk-gib {self._capacity_bytes / 2**30:g} is too little for records "
-                f"of {total_bytes / 2**20:.2f} MiB; give more"
+                f"of {record_bytes_sum / 2**20:.2f} MiB; give more"
             )
+        weights = {g: size * place.ratios.get(g, 1.0) for g, size in place.record_bytes.items()}
+        total_weight = sum(weights.values())
         identity = hashlib.sha256(place.identity.encode()).digest()
         folders = {}
         for group, record_bytes in place.record_bytes.items():
@@ -192,7 +194,7 @@ class DiskTier:
             folders[group] = DiskFolder(
                 self.folder,
                 shape,
-                self._capacity_bytes * record_bytes // total_bytes,
+                int(self._capacity_bytes * (weights[group] / total_weight)),
                 direct=self.direct,
                 reserve_bytes=reserve_bytes,
             )

@@ -23,7 +23,7 @@ from pegainfer_core.weights.safetensors_file import SafetensorsFile
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-    from pegainfer_core.backend import KvLayout
+    from pegainfer_core.backend import KvLayout, StateLayout
     from pegainfer_core.contract import LaunchContext
 
 NUMERICS_VERSION: Final = 1
@@ -41,7 +41,7 @@ _TOKENIZER_FILES: Final = (
 
 def model_identity(
     context: LaunchContext,
-    layouts: Mapping[int, KvLayout],
+    layouts: Mapping[int, KvLayout | StateLayout],
     *,
     backend: str,
     dtype: str,
@@ -54,7 +54,7 @@ def model_identity(
 
     Args:
         context: Of the launch.
-        layouts: Of the pages, by KV group.
+        layouts: Of the pages or states, by KV group.
         backend: Name of the backend that computes.
         dtype: Type it computes with.
         numerics: Whatever else changes the values in a page, such as a version of the family's

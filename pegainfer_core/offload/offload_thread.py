@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from pegainfer_core.backend import PageMover
+    from pegainfer_core.kv import PageKey
     from pegainfer_core.offload.guard import GuardedTier
     from pegainfer_core.offload.host_pool import HostPool
     from pegainfer_core.offload.record import RecordLayout
@@ -53,7 +54,9 @@ class OffloadThread:
         mover: The backend's.
         layout: Of records.
         page_tokens: Tokens in one page.
-        guards: Tiers behind host memory, in order; closed with the thread.
+        guards: Tiers behind host memory, in order.
+        closes_tiers: Whether those are closed with the thread; another may still use them.
+        name: Of the thread.
     """
 
     def __init__(
@@ -63,6 +66,9 @@ class OffloadThread:
         layout: RecordLayout,
         page_tokens: int,
         guards: Sequence[GuardedTier] = (),
+        *,
+        closes_tiers: bool = True,
+        name: str = "pegainfer-offload",
     ) -> None:
         self.news: SimpleQueue[int | Restore | None] = SimpleQueue()
         self.saves, self.loads = Copies(), Copies()
@@ -82,7 +88,8 @@ class OffloadThread:
         self._mover = mover
         self._jobs: SimpleQueue[Callable[[], None]] = SimpleQueue()
         self._closing = False
-        self._thread = threading.Thread(target=self._run, name="pegainfer-offload", daemon=True)
+        self._closes_tiers = closes_tiers
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
 
     def start(self) -> None:
         """Begin to work."""
@@ -95,6 +102,13 @@ class OffloadThread:
     def save(self, number: int, saves: list[PageSaves]) -> None:
         """Copy a batch of pages; batches are numbered from 1 on and land in order."""
         self.post(lambda: self.saver.save(number, saves))
+
+    def ask(self, keys: Sequence[PageKey], answer: Callable[[list[bool]], None]) -> None:
+        """Ask the tiers behind host memory which keys any of them holds.
+
+        The answer comes on the thread; never, if that has failed.
+        """
+        self.post(lambda: self._ask(keys, answer))
 
     def search(self, restore: Restore) -> None:
         """Look for a restore's pages in the tiers behind host memory."""
@@ -122,6 +136,21 @@ class OffloadThread:
         self._closing = True
         self._restorer.stop()
 
+    def _ask(self, keys: Sequence[PageKey], answer: Callable[[list[bool]], None]) -> None:
+        held = [False] * len(keys)
+        num_left = len(self.tiers)
+
+        def take(found: list[bool]) -> None:
+            nonlocal num_left
+            for index, is_found in enumerate(found):
+                held[index] = held[index] or is_found
+            num_left -= 1
+            if num_left == 0:
+                answer(held)
+
+        for tier in self.tiers:
+            tier.contains(keys, take)
+
     def _run(self) -> None:
         try:
             self._mover.open()
@@ -141,7 +170,7 @@ class OffloadThread:
         try:
             if self._sealer is not None:
                 self._sealer.close()
-            for tier in self.tiers:
+            for tier in self.tiers if self._closes_tiers else ():
                 tier.guard.close()
             self._mover.close()
         except RuntimeError:  # the device is lost, and with it all copies

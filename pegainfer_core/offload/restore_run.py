@@ -90,6 +90,11 @@ class RestoreRun:
             return
         self._end_if_done()
 
+    def settle_for(self, num_pages: int) -> None:
+        """No more than so many are wanted."""
+        self._num_promised = min(self._num_promised, num_pages)
+        self._lower(num_pages)
+
     def stop(self) -> None:
         """Begin nothing more."""
         self._lower(self._num_issued)

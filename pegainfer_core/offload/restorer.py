@@ -87,9 +87,10 @@ class Restorer:
         self._run(restore, [HOST] * restore.limit).advance()
 
     def go_on(self, restore: Restore) -> None:
-        """The scheduler has given pages for what was found."""
+        """The scheduler has given pages for what was found, or for the first of them."""
         run = self._runs.get(restore)
         if run is not None:  # else time was up a moment ago
+            run.settle_for(len(restore.page_ids))
             run.advance()
 
     def cancel(self, restore: Restore) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -14,7 +14,6 @@ if TYPE_CHECKING:
     from pegainfer_core.offload.copies import Copies
     from pegainfer_core.offload.host_pool import HostPool, HostSlot
     from pegainfer_core.offload.lower_tier import LowerTier
-    from pegainfer_core.offload.page_keys import PageKeys
     from pegainfer_core.offload.record import RecordLayout
 
 logger = logging.getLogger(__name__)
@@ -23,7 +22,15 @@ _PAGES_A_COPY: Final = 64
 """Pages are given back when the last of their copy has landed."""
 
 
-PageSaves = tuple["PageKeys", int, list[int]]
+class NamesPages(Protocol):
+    """Knows what a sequence's pages are called outside the device."""
+
+    def of(self, first: int, end: int) -> tuple[list[PageKey], PageKey | None]:
+        """Keys of some pages, and of the page before them."""
+        ...
+
+
+PageSaves = tuple[NamesPages, int, list[int]]
 """Consecutive pages of a sequence to be saved: the keys of its pages, the index of the first one
 (those before it are in use), and where they are. Nobody writes them until their batch landed."""
 

@@ -81,6 +81,8 @@ def _place(
     return TierPlace(
         identity=identity,
         record_bytes={group: layout.record_bytes for group, layout in layouts.items()},
+        # As many bytes for each: which of them a prefix will lack cannot be known.
+        ratios={g: layouts[0].record_bytes / layouts[g].record_bytes for g in layouts if g},
         # The flag speaks of the disk; how much another tier may hold is its own business.
         capacity_bytes=capacity_bytes if choice.name == _DISK else None,
         path=options.kv_offload_disk_path,

@@ -47,18 +47,21 @@ class Worth:
         Args:
             num_by_source: Pages that each tier would give.
         """
-        prefill_rate = self.prefill.rate
-        if prefill_rate is None:
-            return True
         num_tokens = sum(num_by_source.values()) * self._page_tokens
-        return self._restore_s(num_by_source) < num_tokens / prefill_rate
+        return self.is_quicker(self.restore_s(num_by_source), num_tokens)
+
+    def is_quicker(self, restore_s: float, num_tokens: int) -> bool:
+        """Whether a restore of so many seconds beats computing so many tokens."""
+        prefill_rate = self.prefill.rate
+        return prefill_rate is None or restore_s < num_tokens / prefill_rate
 
     def patience_s(self, num_pages: int) -> float:
         """How long a sequence waits for so many pages: a few times what computing them takes."""
         compute_s = self.prefill.seconds_for(num_pages * self._page_tokens)
         return max(3 * compute_s, _LEAST_PATIENCE_S)
 
-    def _restore_s(self, num_by_source: Mapping[str, int]) -> float:
+    def restore_s(self, num_by_source: Mapping[str, int]) -> float:
+        """Seconds that restoring pages of these tiers takes."""
         return sum(
             self.tiers[name].seconds_for(count * self._bytes[name])
             for name, count in num_by_source.items()

@@ -1,7 +1,8 @@
-"""Copies KV pages between a GPU and pinned host memory, on streams beside the steps' own."""
+"""Copies KV pages and states between a GPU and pinned host memory, on streams beside the steps'."""
 
 from __future__ import annotations
 
+import math
 import threading
 from typing import TYPE_CHECKING, cast
 
@@ -17,22 +18,17 @@ if TYPE_CHECKING:
     from pegainfer_core.backend.cuda.device import Device
     from pegainfer_core.backend.kv_pool import KvPool
     from pegainfer_core.backend.page_mover import Fence, HostSlab
+    from pegainfer_core.backend.state_pool import StatePool
+    from pegainfer_core.backend.tensor import Tensor
 
 
-class CudaPageMover:
-    """Implements `PageMover`.
+class _Mover:
+    """Copies what lies at equal distances in a few tensors, part behind part in host memory."""
 
-    Args:
-        device: Runs the steps.
-        kv: The pool.
-        batches: Whether the driver is given many copies in one call, where it can take them.
-    """
-
-    def __init__(self, device: Device, kv: KvPool, *, batches: bool = True) -> None:
+    def __init__(self, device: Device, parts: Sequence[Tensor], *, batches: bool = True) -> None:
         self._device = device
-        self._pages = kv.pages  # keeps the memory
-        self._base = address(kv.pages)
-        self._page_bytes = kv.layout.page_bytes
+        self._parts = parts  # keeps the memory
+        self._places = [(address(part), _item_bytes(part)) for part in parts]
         self._saves = CopyStream(runtime.memcpyDeviceToHost, batches=batches)
         self._loads = CopyStream(runtime.memcpyHostToDevice, batches=batches)
         self._slabs: list[HostSlab] = []
@@ -66,7 +62,12 @@ class CudaPageMover:
 
     def save(self, page_ids: Sequence[int], addresses: Sequence[int]) -> StreamEvent:
         """Copy to pinned memory."""
-        return self._saves.copy(addresses, self._addresses(page_ids), self._page_bytes)
+        landed, offset = None, 0
+        for base, size in self._places:
+            sources = [base + page_id * size for page_id in page_ids]
+            landed = self._saves.copy([at + offset for at in addresses], sources, size)
+            offset += size
+        return _last(landed)
 
     def load(
         self, addresses: Sequence[int], page_ids: Sequence[int], after: Fence | None
@@ -74,7 +75,12 @@ class CudaPageMover:
         """Copy from pinned memory, after the steps of the fence."""
         if after is not None:
             self._loads.wait_for(cast("StreamEvent", after))
-        return self._loads.copy(self._addresses(page_ids), addresses, self._page_bytes)
+        landed, offset = None, 0
+        for base, size in self._places:
+            targets = [base + page_id * size for page_id in page_ids]
+            landed = self._loads.copy(targets, [at + offset for at in addresses], size)
+            offset += size
+        return _last(landed)
 
     def close(self) -> None:
         """Wait for both streams, then unpin; the memory goes when nobody views it any more."""
@@ -85,6 +91,39 @@ class CudaPageMover:
         while self._slabs:
             runtime.hostUnregister(self._slabs.pop().address)
 
-    def _addresses(self, page_ids: Sequence[int]) -> list[int]:
-        base, size = self._base, self._page_bytes
-        return [base + page_id * size for page_id in page_ids]
+
+class CudaPageMover(_Mover):
+    """Implements `PageMover`.
+
+    Args:
+        device: Runs the steps.
+        kv: The pool.
+        batches: Whether the driver is given many copies in one call, where it can take them.
+    """
+
+    def __init__(self, device: Device, kv: KvPool, *, batches: bool = True) -> None:
+        super().__init__(device, [kv.pages], batches=batches)
+
+
+class CudaStateMover(_Mover):
+    """Implements `StateMover`; a slot's memory lies before what its convolution keeps.
+
+    Args:
+        device: Runs the steps.
+        states: The slots.
+    """
+
+    def __init__(self, device: Device, states: StatePool) -> None:
+        super().__init__(device, [states.memory, states.conv])
+        self.slot_bytes = sum(size for _, size in self._places)
+
+
+def _item_bytes(part: Tensor) -> int:
+    return math.prod(part.shape[1:]) * part.dtype.itemsize
+
+
+def _last(landed: StreamEvent | None) -> StreamEvent:
+    """Copies of one stream land in order."""
+    if landed is None:
+        raise ValueError("there is nothing to copy")
+    return landed

@@ -18,6 +18,7 @@ from pegainfer_core.engine import (
     max_logit_rows,
     max_step_tokens,
     open_grammars,
+    open_offload,
 )
 from pegainfer_core.kv import SnapshotSpec, open_kv
 from pegainfer_core.sampling import make_step_sampler
@@ -133,6 +134,10 @@ def _build_on(backend: Backend, context: LaunchContext, plan: ServePlan) -> Buil
     kv = open_kv(kv_pages.num_pages, plan.page_tokens, options, snapshots=[spec])
     snapshots = SnapshotPlanner(kv, first_slot=plan.max_num_seqs)
     grammars = open_grammars(context, plan)
-    reserve = options.kv_reserve
-    scheduler = Qwen35Scheduler(runner, kv, plan, snapshots, reserve, grammars=grammars)
+    offload = open_offload(
+        context, backend, kv_pages, kv, states=states, first_snapshot=plan.max_num_seqs
+    )
+    scheduler = Qwen35Scheduler(
+        runner, kv, plan, snapshots, options.kv_reserve, offload=offload, grammars=grammars
+    )
     return BuiltEngine(scheduler, engine_info(context, plan, kv), grammars=grammars)

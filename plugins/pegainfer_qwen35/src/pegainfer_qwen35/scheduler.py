@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from pegainfer_core.contract import EngineMetrics, GenerateRequest, ServePlan
-    from pegainfer_core.engine import GrammarDesk, Ledger, ModelRunner, StepPlan
+    from pegainfer_core.engine import GrammarDesk, KvOffload, Ledger, ModelRunner, StepPlan
     from pegainfer_core.kv import KvManager
     from pegainfer_qwen35.snapshots import SnapshotPlanner
 
@@ -49,6 +49,7 @@ class Qwen35Scheduler:
         snapshots: SnapshotPlanner,
         kv_reserve: Literal["on-demand", "worst-case"] = "on-demand",
         *,
+        offload: KvOffload | None = None,
         grammars: GrammarDesk | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -56,9 +57,9 @@ class Qwen35Scheduler:
         self._runner = runner
         self._kv = kv
         self._snapshots = snapshots
-        self._pages = NoOffload(kv)
+        self._offload = offload or NoOffload(kv)
         self._budget = make_prefill_budget(plan)
-        self._pipeline = StepPipeline(runner, self._budget.observe, clock)
+        self._pipeline = StepPipeline(runner, self._offload.watch(self._budget.observe), clock)
         self._admission = Admission(plan, kv, kv_reserve, grammars=grammars)
         self._waiting, self._running = WaitingQueue(), RunningSet()
         self._slots = SlotPool(plan.max_num_seqs)
@@ -82,19 +83,21 @@ class Qwen35Scheduler:
         ledger.abort(request_id)
 
     def has_work(self) -> bool:
-        """Whether any request waits or runs, or a step is under way."""
-        return bool(self._waiting or self._running or self._pipeline)
+        """Whether any request waits or runs, or a step or a copy of pages is under way."""
+        return bool(self._waiting or self._running or self._pipeline or self._offload.busy)
 
     def step(self, ledger: Ledger) -> None:
         """Launch a step, then take over the results of the one before it."""
         # Pages and states of the steps read so far are published first: this plan may use them.
-        self._pages.commit(self._running)
+        self._offload.commit(self._running)
         plan = self._plan()
         if plan.rows:
             for row in plan.rows:
                 self._admission.announce(row.sequence, ledger)
             self._pipeline.launch(plan)
             self._snapshots.launched(plan)
+        elif not self._pipeline:
+            self._offload.rest()
         completed = self._pipeline.complete(num_kept=1 if plan.rows else 0)
         hand_over(completed, ledger, self._leave)
 
@@ -102,23 +105,29 @@ class Qwen35Scheduler:
         """Drop cached pages that no live request uses, and with them their snapshots."""
         self._kv.reset_prefix_cache()
 
+    def drop_offloaded(self) -> None:
+        """Drop pages and snapshots in host memory."""
+        self._offload.drop()
+
     def metrics(self) -> EngineMetrics:
         """Gauges of now and counters since start."""
-        parts = (self._running, self._waiting, self._kv, self._admission, self._pages)
+        parts = (self._running, self._waiting, self._kv, self._admission, self._offload)
         return take_metrics(*parts, num_preemptions=self._num_preemptions)
 
     def close(self) -> None:
-        """Release the model and its memory."""
+        """Release the model and its memory, once nothing is being copied."""
+        self._offload.close()
         self._kv.close()
         self._runner.close()
 
     def _plan(self) -> StepPlan:
         """Every decoding row, with a page for its token; then chunks of prompts; then states."""
         before = self._num_preemptions
-        rows = decode_rows(self._running, self._kv, self._preempt)
+        rows = decode_rows(self._running, self._kv, self._preempt, self._offload.reclaim)
         if self._num_preemptions == before:
             # Otherwise there is no room, and what was just taken would be given to another.
-            self._admission.start_all(self._waiting, self._running, self._slots)
+            started = self._admission.start_all(self._waiting, self._running, self._slots)
+            self._offload.begin(started)
         prefilling = [sequence for sequence in self._running if sequence.prefills]
         match_late(prefilling, self._budget.tokens(prefilling, rows), self._kv)
         chunks = plan_chunks(prefilling, self._budget.tokens(prefilling, rows), self._kv)
@@ -133,7 +142,7 @@ class Qwen35Scheduler:
 
     def _leave(self, sequence: Sequence) -> None:
         self._running.remove(sequence)
-        self._pages.release(sequence)
+        self._offload.release(sequence)
         self._slots.give_back(sequence.slot)
         self._runner.forget(sequence.request_id)
         sequence.slot = -1
