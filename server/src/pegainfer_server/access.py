@@ -11,11 +11,12 @@ from pegainfer_server.api_error import ApiError
 from pegainfer_server.settings import digest
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Collection, Mapping
 
     from pegainfer_server.settings import ServerSettings
 
 UNKEYED_PATHS = frozenset({"/health", "/v1/health"})
+_READING = ("GET", "HEAD")
 _LOOPBACK_NAMES = frozenset({"localhost", "127.0.0.1", "::1"})
 _ALL_ORIGINS = "*"
 
@@ -26,7 +27,14 @@ Headers = "Mapping[bytes, bytes]"
 class AccessRules:
     """Decides over a request's headers, before anything else of it is read."""
 
-    def __init__(self, settings: ServerSettings) -> None:
+    def __init__(self, settings: ServerSettings, unkeyed_files: Collection[str] = ()) -> None:
+        """Take the rules.
+
+        Args:
+            settings: Of the server.
+            unkeyed_files: Paths that may be read without a key.
+        """
+        self._unkeyed_files = unkeyed_files
         self._digests = settings.key_digests
         self._origins = settings.cors_origins
         self._hosts: frozenset[str] | None = None
@@ -42,8 +50,13 @@ class AccessRules:
         """
         self._check_host(headers.get(b"host", b"").decode("latin-1"))
         self._check_origin(headers)
-        if self._digests and method != "OPTIONS" and path.rstrip("/") not in UNKEYED_PATHS:
+        if self._digests and not self._is_unkeyed(method, path):
             self._check_key(headers)
+
+    def _is_unkeyed(self, method: str, path: str) -> bool:
+        if method == "OPTIONS" or path.rstrip("/") in UNKEYED_PATHS:
+            return True
+        return method in _READING and path in self._unkeyed_files
 
     def cors_headers(self, headers: Mapping[bytes, bytes]) -> list[tuple[bytes, bytes]]:
         """Headers that let an allowed foreign page read the response."""

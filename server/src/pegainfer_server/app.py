@@ -26,6 +26,7 @@ from pegainfer_server.routes.completions import completion_route
 from pegainfer_server.routes.dev import reset_prefix_cache_route
 from pegainfer_server.routes.messages import message_routes
 from pegainfer_server.routes.models import model_routes
+from pegainfer_server.routes.page import page_routes
 from pegainfer_server.routes.responses import responses_route
 from pegainfer_server.routes.status import status_routes
 from pegainfer_server.routes.tokenization import tokenization_routes
@@ -71,6 +72,7 @@ def create_app(
             *model_routes(state),
             *tokenization_routes(state),
             *status_routes(state, plugins),
+            *page_routes(),
         ],
         exception_handlers={Exception: _on_error},
         request_max_body_size=state.settings.max_body_bytes,

@@ -16,12 +16,12 @@ from pegainfer_server.answer.reply import BytesReply
 from pegainfer_server.api_error import ApiError, invalid
 from pegainfer_server.error_shapes import error_body, id_headers
 from pegainfer_server.request_id import HEADER, open_request_id, request_id
+from pegainfer_server.routes.page import PAGE_PATHS
 
 if TYPE_CHECKING:
     from litestar.types import ASGIApp, HTTPScope, Message, Receive, Scope, Send
 
-    from pegainfer_server.settings import ServerSettings
-    from pegainfer_server.tracing import Tracing
+    from pegainfer_server.state import ServerState
 
 #: OpenAI's and Anthropic's clients describe themselves in these.
 _STAINLESS = (
@@ -66,12 +66,11 @@ access_log = logging.getLogger("pegainfer_server.access")
 class Guard:
     """An ASGI application around another one."""
 
-    def __init__(
-        self, app: ASGIApp, settings: ServerSettings, tracing: Tracing | None = None
-    ) -> None:
+    def __init__(self, app: ASGIApp, state: ServerState) -> None:
         self._app = app
-        self._rules = AccessRules(settings)
-        self._tracing = tracing
+        self._rules = AccessRules(state.settings, PAGE_PATHS)
+        self._tracing = state.tracing
+        self._responses = state.metrics.responses
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Check a request and hand it on."""
@@ -91,6 +90,7 @@ class Guard:
             nonlocal status
             if message["type"] == "http.response.start":
                 status = message["status"]
+                self._responses[status] += 1
                 public_id = request_id(scope).encode("latin-1")
                 own = [(HEADER, public_id), *id_headers(scope["path"], public_id), *cors]
                 message["headers"] = [*message["headers"], *own]
@@ -106,6 +106,7 @@ class Guard:
             if trace is not None:
                 trace.end(status or _CLIENT_GONE)
         if not status:
+            self._responses[_CLIENT_GONE] += 1
             _log_access(scope, _CLIENT_GONE, started_s)
 
     async def _checked(
