@@ -99,7 +99,7 @@ def test_clients_that_go_away_are_aborted(folder: Path, path: str) -> None:
                 if stream:
                     assert connection.read_head()[0] == 200 and connection.read_chunk()
                 else:
-                    server.wait_for(lambda: server.metric("num_requests_running") == 1)
+                    server.wait_for(lambda: server.state.num_open == 1)
             server.wait_for(lambda: server.state.num_open == 0, 2)
         server.wait_for(lambda: server.metric("num_requests_running") == 0, 2)
         assert server.metric("kv_cache_usage_perc") == 0

@@ -27,9 +27,9 @@ THINKING: Any = {"type": "enabled", "budget_tokens": 1024}
 BASIC: dict[str, Any] = {"model": "m", "max_tokens": 2000, "messages": ASKED}
 
 
-@pytest.fixture
-def client(talker: Server) -> Iterator[anthropic.Anthropic]:
-    with anthropic.Anthropic(base_url=talker.url, api_key="none", max_retries=0) as client:
+@pytest.fixture(scope="module")
+def client(talkers_server: Server) -> Iterator[anthropic.Anthropic]:
+    with anthropic.Anthropic(base_url=talkers_server.url, api_key="none", max_retries=0) as client:
         yield client
 
 

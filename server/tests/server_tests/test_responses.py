@@ -28,9 +28,11 @@ THINKING: Any = {"chat_template_kwargs": {"enable_thinking": True}}
 SEALED: Any = ["reasoning.encrypted_content"]
 
 
-@pytest.fixture
-def client(talker: Server) -> Iterator[openai.OpenAI]:
-    with openai.OpenAI(base_url=f"{talker.url}/v1", api_key="none", max_retries=0) as client:
+@pytest.fixture(scope="module")
+def client(talkers_server: Server) -> Iterator[openai.OpenAI]:
+    with openai.OpenAI(
+        base_url=f"{talkers_server.url}/v1", api_key="none", max_retries=0
+    ) as client:
         yield client
 
 
