@@ -214,7 +214,7 @@ def test_hooks_accompany_the_engine(folder: Path, tmp_path: Path) -> None:
         status, _ = server.post(COMPLETIONS, {"prompt": "ab", "request_id": "r", "max_tokens": 2})
         assert status == 200
         wait_for(lambda: "finished r 2 length" in log.read_text())
-        assert server.get("/extra")[1]["routes"] == 11
+        assert server.get("/extra")[1]["routes"] >= 11
         assert server.get("/health")[1] == {"status": "ok"}
         plugins = server.get("/v1/plugins")[1]["plugins"]
         assert "watcher" in {plugin["name"] for plugin in plugins}  # type: ignore[attr-defined]
