@@ -114,7 +114,7 @@ def test_the_next_turn(client: anthropic.Anthropic, script: Spoken) -> None:
         {"type": "text", "text": "And?"},
         {"type": "text", "text": "Well?", "cache_control": {"type": "ephemeral"}},
     ]
-    history = [*ASKED, first.to_param(), {"role": "user", "content": results}]
+    history = [*ASKED, {"role": "assistant", "content": first.content}, {"role": "user", "content": results}]
     fields["messages"] = history
     client.messages.create(**fields)
     assert script.heard().endswith(
@@ -276,6 +276,7 @@ def test_the_async_client(talker: Server, script: Spoken) -> None:
         ),
         ({"system": [{"type": "image"}]}, "system[0]"),
         ({"system": 3}, "$.system"),
+        ({"system": [{"type": "text", "text": ""}] * 20_000}, "20001 items; at most 16384"),
         ({"tools": [{"type": "web_search_20250305", "name": "web_search"}]}, "tools[0].type"),
         ({"tools": [TOOL, {"name": "f"}]}, "tools[1].input_schema"),
         ({"tools": [{**TOOL, "name": "a b"}]}, "tools[0].name"),

@@ -258,6 +258,7 @@ def test_the_async_client(talker: Server, script: Spoken) -> None:
         ({"input": None}, "$.input"),
         ({"input": []}, "input"),
         ({"input": [3]}, "$.input[0]"),
+        ({"input": [{}] * 20_000}, "input"),
         ({"input": [{"type": "message", "role": "tool", "content": ""}]}, "input[0].role"),
         ({"input": [{"type": ["message"], "role": "user", "content": "a"}]}, "input[0].type"),
         ({"input": [{"type": "item_reference", "id": "a"}]}, "input[0].type"),

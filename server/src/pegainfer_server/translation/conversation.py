@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from msgspec import UNSET
 
+from pegainfer_server.api_error import invalid
+from pegainfer_server.prompt import MAX_MESSAGES
 from pegainfer_server.protocol.message import Message
 
 if TYPE_CHECKING:
@@ -67,10 +69,27 @@ class Conversation:
     templates know a system message at the beginning only.
     """
 
-    def __init__(self, arguments_name: str) -> None:
-        """Begin; `arguments_name` is what the client calls the arguments of a call."""
+    def __init__(self, arguments_name: str, param: str) -> None:
+        """Begin.
+
+        Args:
+            arguments_name: What the client calls the arguments of a call.
+            param: Field that holds the conversation.
+        """
         self._arguments_name = arguments_name
+        self._param = param
         self._turns: list[_Turn] = []
+
+    def check_size(self, num_items: int) -> None:
+        """Refuse so many items or blocks that translating them would hold up other requests.
+
+        Raises:
+            ApiError: 400.
+        """
+        if num_items > MAX_MESSAGES:
+            raise invalid(
+                f"{self._param} holds {num_items} items; at most {MAX_MESSAGES}", self._param
+            )
 
     @property
     def messages(self) -> list[Message]:

@@ -49,7 +49,10 @@ def messages_conversation(data: CountTokensRequest) -> Conversation:
     Raises:
         ApiError: 400, naming the block.
     """
-    conversation = Conversation("input")
+    conversation = Conversation("input", "messages")
+    contents = [message.content for message in data.messages]
+    contents.append(data.system or "")
+    conversation.check_size(sum(1 if isinstance(c, str) else len(c) for c in contents))
     if isinstance(data.system, str):
         if data.system and not data.system.startswith(_BILLING):
             conversation.instruct(data.system, "system")

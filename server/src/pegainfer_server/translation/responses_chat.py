@@ -44,12 +44,13 @@ def responses_conversation(data: ResponsesRequest) -> Conversation:
     Raises:
         ApiError: 400, naming the item.
     """
-    conversation = Conversation("arguments")
+    conversation = Conversation("arguments", "input")
     if data.instructions:
         conversation.instruct(data.instructions, "instructions")
     if isinstance(data.input, str):
         conversation.ask(data.input, "input")
         return conversation
+    conversation.check_size(len(data.input))
     for index, item in enumerate(data.input):
         place = f"input[{index}]"
         kind = item.get("type") or "message"
