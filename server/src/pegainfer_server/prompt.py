@@ -10,6 +10,7 @@ import msgspec
 from pegainfer_core.contract import ContextLength, EmptyPrompt, InvalidToken
 from pegainfer_core.text import ChatTemplateError, TextError
 from pegainfer_server.api_error import invalid, rejected
+from pegainfer_server.protocol.sampling_fields import MAX_CHOICES
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
     from pegainfer_server.served_model import ServedModel
 
 MAX_MESSAGES = 16_384
+MAX_KWARGS_BYTES = 64 << 10
+MAX_TOOLS_BYTES = 1 << 20
 
 _THREAD_CHARS = 20_000
 _THREAD_MESSAGES = 64
@@ -56,9 +59,11 @@ def completion_inputs(given: str | list[str | int | list[int]]) -> list[Completi
     """
     if isinstance(given, str):
         return [CompletionInput(given, "prompt")]
+    kinds = set(map(type, given))
     if _are_ids(given):
         return [CompletionInput(given, "prompt")]
-    kinds = set(map(type, given))
+    if len(given) > MAX_CHOICES:
+        raise invalid(f"{len(given)} prompts; at most {MAX_CHOICES} a request", "prompt")
     if kinds not in ({str}, {list}):
         raise invalid(
             "prompt must be a string, a list of token ids, a list of strings or a list of lists "
@@ -111,8 +116,7 @@ async def chat_prompt(
     Raises:
         ApiError: 400 with the template's own words when it refuses the messages.
     """
-    if len(messages) > MAX_MESSAGES:
-        raise invalid(f"{len(messages)} messages; at most {MAX_MESSAGES}", "messages")
+    beside = _is_long(messages, tools, template_kwargs)
     continued = bool(continue_final_message)
 
     def render() -> str:
@@ -132,8 +136,7 @@ async def chat_prompt(
 
     try:
         # Long ones on a thread, as the encoding of long texts: others' streams go on meanwhile.
-        few = len(messages) <= _THREAD_MESSAGES
-        rendered = render() if few else await asyncio.to_thread(render)
+        rendered = await asyncio.to_thread(render) if beside else render()
     except ChatTemplateError as error:
         raise invalid(str(error), error.param or "messages") from error
     token_ids = await _encode(text, rendered, bool(add_special_tokens), "messages")
@@ -200,6 +203,30 @@ async def _encode(text: ModelText, content: str, add_special_tokens: bool, param
         return await asyncio.to_thread(text.tokenizer.encode, content, add_special_tokens)
     except TextError as error:
         raise invalid(str(error), param) from error
+
+
+def _is_long(
+    messages: Sequence[Message],
+    tools: Sequence[Mapping[str, object]],
+    template_kwargs: Mapping[str, object] | None,
+) -> bool:
+    """Whether rendering takes its time.
+
+    Raises:
+        ApiError: 400, it would take too long.
+    """
+    if len(messages) > MAX_MESSAGES:
+        raise invalid(f"{len(messages)} messages; at most {MAX_MESSAGES}", "messages")
+    num_bytes = len(msgspec.json.encode(messages)) if len(messages) <= _THREAD_MESSAGES else 0
+    for name, value, most in (
+        ("tools", tools, MAX_TOOLS_BYTES),
+        ("chat_template_kwargs", template_kwargs, MAX_KWARGS_BYTES),
+    ):
+        size = len(msgspec.json.encode(value)) if value else 0
+        if size > most:
+            raise invalid(f"{name} takes {size} bytes of JSON; at most {most}", name)
+        num_bytes += size
+    return num_bytes > _THREAD_CHARS or len(messages) > _THREAD_MESSAGES
 
 
 async def _encode_all(

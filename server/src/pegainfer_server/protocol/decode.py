@@ -24,6 +24,8 @@ T = TypeVar("T", bound=msgspec.Struct)
 
 MAX_VALUES = 1 << 19
 """Most values in a body, counted by their commas: decoding more would hold up other requests."""
+MAX_KEYS = 1 << 18
+"""Most keys, counted by their colons."""
 MAX_FIELDS = 256
 
 _LARGE_BYTES = 1 << 18
@@ -56,6 +58,8 @@ class BodyDecoder(Generic[T]):
         """
         if body.count(b",") > MAX_VALUES:
             raise invalid(f"the body holds too many values: over {MAX_VALUES} commas", None)
+        if body.count(b":") > MAX_KEYS:
+            raise invalid(f"the body holds too many keys: over {MAX_KEYS} colons", None)
         with _no_collection(body):
             return self._decode(body)
 
