@@ -145,9 +145,11 @@ class DecoderStepper(ABC):
                 work.append((sequence, count))
         return work
 
-    def logits(self, prompt: Iterable[int], chunks: Iterable[int] = ()) -> NDArray[np.float32]:
+    def logits(
+        self, prompt: Iterable[int], chunks: Iterable[int] = (), adapter_slot: int = -1
+    ) -> NDArray[np.float32]:
         """Logits of every token of a prompt, [n, vocab], computed in chunks of the given sizes."""
-        sequence = self.sequence(prompt, 0)
+        sequence = self.sequence(prompt, 0, adapter_slot=adapter_slot)
         ids = sequence.token_ids
         parts, start = [], 0
         for size in [*chunks, len(ids)]:
@@ -172,6 +174,7 @@ class DecoderStepper(ABC):
             samples=False,
             slot=self.row_slot(sequence),
             num_prompt_logits=count,
+            adapter=sequence.adapter_slot,
         )
         metadata.finish(0)
         batch = self.backend.upload(metadata)

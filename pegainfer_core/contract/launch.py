@@ -97,7 +97,7 @@ class CoreOptions(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
         Meta(
             ge=0,
             le=1024,
-            description="LoRA adapters that can be loaded at once (default: those of --lora)",
+            description="LoRA adapters that can be loaded at once; 0 for just those of --lora",
         ),
     ] = 0
     max_lora_rank: Annotated[

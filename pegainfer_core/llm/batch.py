@@ -30,6 +30,7 @@ async def run_batch(
     jobs: Sequence[Job],
     settings: TextSettings,
     on_end: OnEnd,
+    lora: str | None = None,
 ) -> list[Answer]:
     """Answer every job; a job that fails says so in its answer and stops no other.
 
@@ -43,12 +44,14 @@ async def run_batch(
         jobs: What to run.
         settings: How answers become text.
         on_end: Called for each job.
+        lora: Adapter of all of them.
 
     Returns:
         Ended answers in the jobs' order.
     """
     answers = [Answer(job, text.tokenizer, text.end_token_ids, settings) for job in jobs]
-    pending = _Pending(client, sorted(text.end_token_ids), iter(zip(jobs, answers, strict=True)))
+    work = iter(zip(jobs, answers, strict=True))
+    pending = _Pending(client, sorted(text.end_token_ids), work, lora)
     num_workers = min(2 * client.info.max_num_seqs, len(jobs))
     async with asyncio.TaskGroup() as group:
         for _ in range(num_workers):
@@ -60,9 +63,14 @@ class _Pending:
     """Jobs that no worker has taken yet."""
 
     def __init__(
-        self, client: EngineClient, end_ids: list[int], jobs: Iterator[tuple[Job, Answer]]
+        self,
+        client: EngineClient,
+        end_ids: list[int],
+        jobs: Iterator[tuple[Job, Answer]],
+        lora: str | None,
     ) -> None:
         self.jobs = jobs
+        self._lora = lora
         self._client = client
         self._end_ids = end_ids
         self._first: RequestStream | None = None
@@ -81,6 +89,7 @@ class _Pending:
             eos_token_ids=self._end_ids,
             sample_index=job.sample_index,
             after=self._first,
+            lora=self._lora,
         )
         self._first = self._first or stream
         return stream

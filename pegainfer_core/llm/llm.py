@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import logging
+import os
 import weakref
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, cast
@@ -22,7 +23,6 @@ from pegainfer_core.plugin import PluginHost, choose_model, plan_launch
 from pegainfer_core.text import ChatTemplateError, ModelText
 
 if TYPE_CHECKING:
-    import os
     from types import TracebackType
     from typing import Self
 
@@ -120,6 +120,30 @@ class LLM:
         """The engine's newest counters and gauges."""
         return self._session.client.metrics()
 
+    def load_lora(self, name: str, path: str | os.PathLike[str], *, replace: bool = False) -> None:
+        """Load an adapter, for the `lora` of later calls.
+
+        Args:
+            name: What it is called.
+            path: Its folder, in PEFT's format.
+            replace: Whether it takes the place of one of that name.
+
+        Raises:
+            AdapterError: It cannot be loaded.
+            EngineError: The engine died, or this object is closed.
+        """
+        client = self._session.client
+        self._session.run(client.load_adapter(name, os.fspath(path), replace=replace))
+
+    def unload_lora(self, name: str) -> None:
+        """Take an adapter out.
+
+        Raises:
+            AdapterError: There is none of that name, or a call in another thread uses it.
+            EngineError: The engine died, or this object is closed.
+        """
+        self._session.run(self._session.client.unload_adapter(name))
+
     def default_params(self, **overrides: object) -> SamplingParams:
         """What applies without sampling parameters, with single fields changed.
 
@@ -144,6 +168,7 @@ class LLM:
         include_stop_str_in_output: bool = False,
         skip_special_tokens: bool = True,
         use_tqdm: bool = True,
+        lora: str | None = None,
     ) -> list[RequestOutput]:
         """Continue prompts.
 
@@ -159,6 +184,7 @@ class LLM:
             include_stop_str_in_output: Show the stop string, or the client's stop token, after all.
             skip_special_tokens: Leave special tokens out of the text.
             use_tqdm: Show a progress bar on stderr.
+            lora: Name of a loaded adapter to answer with.
 
         Returns:
             `n` answers a prompt, those of the first prompt first.
@@ -172,7 +198,7 @@ class LLM:
         """
         settings = _text_settings(stop, include_stop_str_in_output, skip_special_tokens)
         read = read_prompts(prompts, self._text.tokenizer)
-        return self._answer(read, sampling_params, settings, n, use_tqdm)
+        return self._answer(read, sampling_params, settings, n, use_tqdm, lora)
 
     def chat(
         self,
@@ -188,6 +214,7 @@ class LLM:
         include_stop_str_in_output: bool = False,
         skip_special_tokens: bool = True,
         use_tqdm: bool = True,
+        lora: str | None = None,
     ) -> list[RequestOutput]:
         """Answer one conversation, or several.
 
@@ -204,6 +231,7 @@ class LLM:
             include_stop_str_in_output: As for `generate`.
             skip_special_tokens: As for `generate`.
             use_tqdm: As for `generate`.
+            lora: As for `generate`.
 
         Returns:
             `n` answers a conversation, in their order; `prompt` is the rendered conversation.
@@ -230,7 +258,7 @@ class LLM:
             except ChatTemplateError as error:
                 raise PromptError(index, str(error)) from error
         prompts = encode(texts, self._text.tokenizer, add_special_tokens=False)
-        return self._answer(prompts, sampling_params, settings, n, use_tqdm)
+        return self._answer(prompts, sampling_params, settings, n, use_tqdm, lora)
 
     def close(self) -> None:
         """Stop the engine and give its memory back. Harmless when called again."""
@@ -254,6 +282,7 @@ class LLM:
         settings: TextSettings,
         n: int,
         use_tqdm: bool,
+        lora: str | None,
     ) -> list[RequestOutput]:
         jobs = make_jobs(prompts, params, self.default_params(), self._session.launch.plan, n)
         bar = ProgressBar(len(jobs), use_tqdm)
@@ -264,7 +293,7 @@ class LLM:
 
         try:
             answers = self._session.run(
-                run_batch(self._session.client, self._text, jobs, settings, on_end)
+                run_batch(self._session.client, self._text, jobs, settings, on_end, lora)
             )
         finally:
             bar.close()

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from pegainfer_core.plugin import ModelFamily
 
-OptionValue = str | int | float | bool | None
+OptionValue = str | int | float | bool | list[str] | None
 
 
 class SplitOptions(NamedTuple):

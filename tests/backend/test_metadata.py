@@ -23,9 +23,13 @@ def test_rows_at_once_are_as_rows_one_by_one(first: list[int], second: list[int]
         tables = [np.arange(100 * i, 100 * i + 12, dtype=np.int32) for i in range(len(starts))]
         ids = [7 + i for i in range(len(starts))]
         slots = list(range(len(starts)))[::-1]
-        both[0].add_decode_rows(ids, starts, tables, slots)
-        for token_id, start, table, slot in zip(ids, starts, tables, slots, strict=True):
-            both[1].add_row([token_id], start, table.tolist(), samples=True, slot=slot)
+        adapters = [start % 4 - 1 for start in starts]
+        both[0].add_decode_rows(ids, starts, tables, slots, adapters)
+        for row in zip(ids, starts, tables, slots, adapters, strict=True):
+            token_id, start, table, slot, adapter = row
+            both[1].add_row(
+                [token_id], start, table.tolist(), samples=True, slot=slot, adapter=adapter
+            )
     for made in both:
         made.add_row([1, 2, 3], 2, [9, 8], samples=False)
         made.finish(len(first) + len(second))

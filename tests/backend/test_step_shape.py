@@ -55,6 +55,27 @@ def test_short_prompts(counts: tuple[int, ...], shape: StepShape | None) -> None
     assert step_shape(prompts(*counts)) == shape
 
 
+def test_steps_with_adapters_have_shapes_of_their_own() -> None:
+    made = decoding(3)
+    assert not made.num_adapted
+    for _ in range(2):
+        made.clear()
+        table = np.array(PAGES, np.int32)
+        made.add_decode_rows([1] * 3, [5] * 3, [table] * 3, [0, 1, 2], [-1, 4, -1])
+        made.finish(3)
+        assert made.num_adapted == 1
+        assert step_shape(made) == StepShape(4, 4, 4, adapted=True)
+        made.clear()
+        made.add_row([1] * 20, 3, PAGES, samples=True, adapter=0)
+        made.finish(0)
+        assert step_shape(made) == StepShape(32, 0, 1, adapted=True)
+        made.clear()
+        made.add_decode_rows([1] * 3, [5] * 3, [table] * 3, [0, 1, 2], [-1] * 3)
+        made.finish(3)
+        assert (made.row_adapters == -1).all()
+        assert step_shape(made) == StepShape(4, 4, 4)
+
+
 def test_a_chunk_that_chooses_nothing_is_filled_up_too() -> None:
     assert step_shape(prompts(20, samples=False)) == StepShape(32, 0, 1)
 

@@ -8,6 +8,7 @@ PACKAGES = (
     "plugin",
     "contract",
     "engine",
+    "lora",
     "kv",
     "sampling",
     "backend",

@@ -80,6 +80,9 @@ def _say_ready(
     info = model.info
     say(f"ready on {where} after {took_s:.1f} s: {info.family} on {info.backend}")
     say(f"  model      {', '.join(model.names)}; context {info.max_model_len} tokens")
+    if info.adapters:
+        names = ", ".join(adapter.name for adapter in info.adapters)
+        say(f"  adapters   {names}")
     defaults = ", ".join(f"{name} {value}" for name, value in model.sampling_defaults.items())
     say(f"  sampling   {defaults or 'temperature 1.0'} (unless a request says otherwise)")
     keys = f"{len(settings.key_digests)} accepted" if settings.key_digests else "none needed"

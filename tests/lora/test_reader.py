@@ -1,0 +1,141 @@
+"""Reading adapters: what is read, and every refusal with the file, the value and what to do."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from pegainfer_core.lora import LoraLayout, gated_decoder_layout, read_adapter
+from pegainfer_core.testing.tiny import ADAPTER_MODULES, tiny_adapter, tiny_qwen3
+from pegainfer_core.weights import ConfigError
+
+LAYOUT = gated_decoder_layout(num_layers=2, hidden=64, intermediate=96, query_width=64, kv_width=32)
+PREFIX = "base_model.model.model.layers"
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("model")
+    return tiny_qwen3(folder, hidden=64, intermediate=96, head_dim=16, vocab=300)
+
+
+def refused(folder: Path, *words: str, layout: LoraLayout = LAYOUT, max_rank: int = 16) -> None:
+    with pytest.raises(ConfigError) as caught:
+        read_adapter(folder, layout, max_rank)
+    for word in (str(folder), *words):
+        assert word in str(caught.value)
+
+
+def edit(folder: Path, **settings: object) -> None:
+    path = folder / "adapter_config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | settings))
+
+
+def test_pairs_scale_and_types(model: Path, tmp_path: Path) -> None:
+    full = read_adapter(tiny_adapter(tmp_path / "a", model, rank=4, alpha=6.0), LAYOUT, 16)
+    assert (full.config.rank, full.config.scale) == (4, 1.5)
+    assert set(full.pairs) == {(i, module) for i in range(2) for module in ADAPTER_MODULES}
+    pair = full.pairs[(1, "mlp.down_proj")]
+    assert (pair.down.shape, pair.up.shape) == ((4, 96), (64, 4))
+    for dtype in ("bfloat16", "float16"):
+        folder = tiny_adapter(
+            tmp_path / dtype, model, rank=9, use_rslora=True, modules=ADAPTER_MODULES[:1],
+            dtype=dtype, seed=3,
+        )  # fmt: skip
+        found = read_adapter(folder, LAYOUT, 16)
+        assert found.config.scale == pytest.approx(8 / math.sqrt(9))
+        assert set(found.pairs) == {(i, "self_attn.q_proj") for i in range(2)}
+
+
+def test_the_digest_is_that_of_the_content(model: Path, tmp_path: Path) -> None:
+    made = {
+        "one": tiny_adapter(tmp_path / "one", model),
+        "same": tiny_adapter(tmp_path / "same", model),
+        "seed": tiny_adapter(tmp_path / "seed", model, seed=1),
+        "type": tiny_adapter(tmp_path / "type", model, dtype="bfloat16"),
+        "scale": tiny_adapter(tmp_path / "scale", model),
+        "fewer": tiny_adapter(tmp_path / "fewer", model, modules=ADAPTER_MODULES[1:]),
+    }
+    edit(made["scale"], lora_alpha=8.5)
+    digests = {name: read_adapter(folder, LAYOUT, 16).digest for name, folder in made.items()}
+    assert digests["one"] == digests.pop("same")
+    assert len(set(digests.values())) == len(digests)
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"use_dora": True}, ["use_dora", "DoRA"]),
+        ({"bias": "all"}, ["bias", "'all'"]),
+        ({"modules_to_save": ["lm_head"]}, ["modules_to_save", "lm_head"]),
+        ({"rank_pattern": {"q_proj": 2}}, ["rank_pattern", "q_proj"]),
+        ({"alpha_pattern": {"q_proj": 2}}, ["alpha_pattern"]),
+        ({"lora_bias": True}, ["lora_bias"]),
+        ({"fan_in_fan_out": True}, ["fan_in_fan_out"]),
+        ({"init_lora_weights": "pissa"}, ["init_lora_weights", "pissa"]),
+        ({"peft_type": "IA3"}, ["peft_type", "IA3"]),
+        ({"target_parameters": ["experts"]}, ["target_parameters"]),
+        ({"r": 0}, ["r is 0"]),
+        ({"r": 17}, ["r is 17", "--max-lora-rank is 16"]),
+        ({"r": 3}, ["[4, 64]", "[3, 64]"]),
+        ({"lora_alpha": "much"}, ["lora_alpha", "much"]),
+        ({"lora_alpha": None}, ["lora_alpha"]),
+        ({"target_modules": 3}, ["target_modules"]),
+        ({"target_modules": ["q_proj", "lm_head"]}, ["target_modules", "lm_head"]),
+    ],
+)
+def test_settings_that_are_refused(
+    settings: dict[str, object], words: list[str], model: Path, tmp_path: Path
+) -> None:
+    folder = tiny_adapter(tmp_path / "adapter", model)
+    edit(folder, **settings)
+    refused(folder, *words)
+
+
+def test_settings_that_change_nothing(model: Path, tmp_path: Path) -> None:
+    folder = tiny_adapter(tmp_path / "adapter", model)
+    edit(folder, target_modules="all-linear", init_lora_weights="gaussian", unknown=[1])
+    read_adapter(folder, LAYOUT, 16)
+    edit(folder, target_modules=["model.layers.0.self_attn.q_proj", "mlp.down_proj"])
+    read_adapter(folder, LAYOUT, 16)
+
+
+def test_tensors_that_are_refused(model: Path, tmp_path: Path) -> None:
+    first = f"{PREFIX}.0.self_attn.q_proj"
+    cases = {
+        "infinite": ({f"{first}.lora_B.weight": np.full((64, 4), np.inf, np.float32)}, first),
+        "embedding": (
+            {"base_model.model.model.embed_tokens.lora_embedding_A": np.ones((4, 300), np.float32)},
+            "lora_embedding_A",
+        ),
+        "dora": ({f"{first}.lora_magnitude_vector": np.ones(64, np.float32)}, "DoRA"),
+        "half": ({f"{PREFIX}.0.mlp.x_proj.lora_A.weight": np.ones((4, 64), np.float32)}, "x_proj"),
+        "turned": ({f"{first}.lora_A.weight": np.ones((64, 4), np.float32)}, "[64, 4]"),
+    }
+    for name, (tensors, word) in cases.items():
+        refused(tiny_adapter(tmp_path / name, model, tensors=tensors), word)
+    lone = tiny_adapter(
+        tmp_path / "lone",
+        model,
+        modules=("mlp.up_proj",),
+        tensors={f"{first}.lora_A.weight": np.ones((4, 64), np.float32)},
+    )
+    refused(lone, f"{first}.lora_B.weight")
+
+
+def test_folders_that_are_refused(model: Path, tmp_path: Path) -> None:
+    refused(tmp_path / "nowhere", "adapter_config.json")
+    refused(model, "adapter_config.json")
+    folder = tiny_adapter(tmp_path / "adapter", model)
+    weights = folder / "adapter_model.safetensors"
+    whole = weights.read_bytes()
+    weights.write_bytes(whole[:-7])
+    refused(folder, "truncated")
+    weights.rename(folder / "adapter_model.bin")
+    refused(folder, "adapter_model.bin", "safetensors")
+    (folder / "adapter_config.json").write_text("{")
+    refused(folder, "JSON")
