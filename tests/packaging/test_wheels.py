@@ -66,7 +66,16 @@ def test_the_extras_name_the_packages(wheels: dict[str, Path]) -> None:
     headers = Parser().parsestr(metadata(wheels["pegainfer"], "METADATA"))
     extras = set(headers.get_all("Provides-Extra") or [])
     plugins = {"server", "qwen3", "qwen35", "dsv2lite", "kimik2", "bench"}
-    assert extras == plugins | {"cuda12", "cuda13", "grammar", "hf", "kv-events", "testing", "all"}
+    assert extras == plugins | {
+        "cuda12",
+        "cuda13",
+        "grammar",
+        "hf",
+        "kv-events",
+        "otel",
+        "testing",
+        "all",
+    }
 
 
 def test_core_alone_is_useful(core_alone: Environment) -> None:
