@@ -268,7 +268,7 @@ def many(item: str, count: int) -> str:
             '{"prompt":"@","stop_token_ids":[' + many("1", 5000) + "]}",
             "stop_token_ids",
         ),
-        (CHAT, '{"messages":[' + many('{"role":"user","content":"a"}', 200_000) + "]}", "messages"),
+        (CHAT, '{"messages":[' + many('{"role":"user","content":"a"}', 20_000) + "]}", "messages"),
     ],
     ids=[
         "prompts",
