@@ -1,4 +1,4 @@
-"""The sample checkpoint on CUDA: the text that NumPy writes, as far as rounding does not decide."""
+"""The sample checkpoints on CUDA: what NumPy writes, as far as rounding does not decide."""
 
 from __future__ import annotations
 
@@ -9,17 +9,19 @@ import numpy as np
 import pytest
 from tokenizers import Tokenizer
 
-from plugins.pegainfer_qwen3.tests.stepper import Stepper
+from plugins.pegainfer_qwen3.tests.stepper import Stepper as Qwen3Stepper
+from plugins.pegainfer_qwen35.tests.stepper import Stepper as Qwen35Stepper
 from tests.hf.golden import top2
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from pegainfer_core.backend.cuda import CudaBackend
+    from tests.stepper import DecoderStepper
 
 pytestmark = pytest.mark.gpu
 
-SAMPLE = Path(__file__).resolve().parents[2] / "samples" / "qwen3-sample"
+SAMPLES = Path(__file__).resolve().parents[2] / "samples"
+STEPPERS: dict[str, type[DecoderStepper]] = {"qwen3": Qwen3Stepper, "qwen35": Qwen35Stepper}
 NUM_TOKENS = 96
 #: Two tokens closer than this, in nats, may change places by rounding.
 CLOSE = 0.25
@@ -46,10 +48,17 @@ class Answer(NamedTuple):
     gap: NDArray[np.float32]
 
 
+@pytest.fixture(scope="module", params=STEPPERS)
+def family(request: pytest.FixtureRequest) -> str:
+    found: str = request.param
+    return found
+
+
 @pytest.fixture(scope="module")
-def answers() -> list[Answer]:
-    tokenizer = Tokenizer.from_file(str(SAMPLE / "tokenizer.json"))
-    stepper = Stepper(SAMPLE)
+def answers(family: str) -> list[Answer]:
+    folder = SAMPLES / f"{family}-sample"
+    tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
+    stepper = STEPPERS[family](folder)
     prompts = [tokenizer.encode(text).ids for text in PROMPTS]
     made = []
     for prompt, token_ids in zip(prompts, stepper.generate(prompts, NUM_TOKENS), strict=True):
@@ -59,12 +68,15 @@ def answers() -> list[Answer]:
 
 
 @pytest.fixture(scope="module")
-def stepper(cuda: CudaBackend) -> Stepper:
-    return Stepper(SAMPLE, backend=cuda, num_kv_pages=1024)
+def stepper(family: str) -> DecoderStepper:
+    from pegainfer_core.backend.cuda import CudaBackend
+
+    folder = SAMPLES / f"{family}-sample"
+    return STEPPERS[family](folder, backend=CudaBackend(), num_kv_pages=1024)
 
 
 def test_greedy_text_is_the_same_until_two_tokens_are_close(
-    answers: list[Answer], stepper: Stepper
+    answers: list[Answer], stepper: DecoderStepper
 ) -> None:
     """From the prompt, and again from behind every position where two were close."""
     starts = [(answer, start) for answer in answers for start in _starts(answer)]
@@ -87,7 +99,7 @@ def _starts(answer: Answer) -> list[int]:
 
 
 def test_along_the_same_text_the_best_token_is_the_same_unless_two_are_close(
-    answers: list[Answer], stepper: Stepper
+    answers: list[Answer], stepper: DecoderStepper
 ) -> None:
     num_compared = 0
     for answer in answers:
