@@ -37,7 +37,7 @@ def test_a_wheel_holds_all_of_its_package_and_no_test(wheels: dict[str, Path], n
     sources = {
         str(path.relative_to(base))
         for path in (base / package).rglob("*")
-        if path.is_file() and path.suffix == ".py"
+        if path.is_file() and (path.suffix == ".py" or path.parent.name == "static")
     }
     assert sources <= held
     assert f"{package}/py.typed" in held
