@@ -17,7 +17,7 @@ class CompletionRequest(SamplingFields, frozen=True, kw_only=True):
     """Continue a prompt.
 
     Attributes:
-        prompt: A text or one list of token ids.
+        prompt: A text or a list of token ids, or a list of such; each gets `n` answers.
         max_tokens: Most tokens to generate; 0 only returns the echoed prompt.
         echo: Put the prompt before the answer.
         logprobs: Alternatives to show beside each token.

@@ -14,10 +14,10 @@ from pegainfer_server.answer.whole import encode_chats
 from pegainfer_server.api_error import invalid
 from pegainfer_server.job import Job
 from pegainfer_server.prompt import Prompt, chat_prompt, fit_context
-from pegainfer_server.protocol.chat import ChatRequest
+from pegainfer_server.protocol.chat import ChatRequest, ChatResponse
 from pegainfer_server.protocol.refused import REFUSED_IN_CHAT
 from pegainfer_server.request_id import adopt_request_id
-from pegainfer_server.routes.body import JSON_BODY, strict_body
+from pegainfer_server.routes.body import JSON_BODY, documented, strict_body
 from pegainfer_server.sampling import check_shared, renames, sampling_params
 from pegainfer_server.served_model import ServedModel
 from pegainfer_server.state import ServerState
@@ -29,7 +29,13 @@ PATH = "/v1/chat/completions"
 def chat_route(state: ServerState) -> HTTPRouteHandler:
     """The handler, bound to a server."""
 
-    @post(PATH, status_code=200, dto=strict_body(ChatRequest, REFUSED_IN_CHAT), return_dto=None)
+    @post(
+        PATH,
+        status_code=200,
+        dto=strict_body(ChatRequest, REFUSED_IN_CHAT),
+        return_dto=None,
+        responses=documented(ChatResponse),
+    )
     async def create_chat_completion(
         data: Annotated[ChatRequest, JSON_BODY], request: Request[None, None, State]
     ) -> Reply:

@@ -16,10 +16,14 @@ from pegainfer_server.answer.whole import encode_completions
 from pegainfer_server.api_error import invalid
 from pegainfer_server.job import Echo, Job
 from pegainfer_server.prompt import Prompt, completion_inputs, completion_prompts, fit_context
-from pegainfer_server.protocol.completion import DEFAULT_MAX_TOKENS, CompletionRequest
+from pegainfer_server.protocol.completion import (
+    DEFAULT_MAX_TOKENS,
+    CompletionRequest,
+    CompletionResponse,
+)
 from pegainfer_server.protocol.refused import REFUSED
 from pegainfer_server.request_id import adopt_request_id
-from pegainfer_server.routes.body import JSON_BODY, strict_body
+from pegainfer_server.routes.body import JSON_BODY, documented, strict_body
 from pegainfer_server.sampling import check_num_choices, check_shared, renames, sampling_params
 from pegainfer_server.served_model import ServedModel
 from pegainfer_server.state import ServerState
@@ -31,7 +35,13 @@ _THREAD_TOKENS = 2048
 def completion_route(state: ServerState) -> HTTPRouteHandler:
     """The handler, bound to a server."""
 
-    @post(PATH, status_code=200, dto=strict_body(CompletionRequest, REFUSED), return_dto=None)
+    @post(
+        PATH,
+        status_code=200,
+        dto=strict_body(CompletionRequest, REFUSED),
+        return_dto=None,
+        responses=documented(CompletionResponse),
+    )
     async def create_completion(
         data: Annotated[CompletionRequest, JSON_BODY], request: Request[None, None, State]
     ) -> Reply:

@@ -19,7 +19,7 @@ from pegainfer_server.protocol.tokenization import (
     TokenizeRequest,
     TokenizeResponse,
 )
-from pegainfer_server.routes.body import JSON_BODY, strict_body
+from pegainfer_server.routes.body import JSON_BODY, documented, strict_body
 from pegainfer_server.served_model import ServedModel
 from pegainfer_server.state import ServerState
 from pegainfer_server.tool_request import checked_tools
@@ -28,7 +28,13 @@ from pegainfer_server.tool_request import checked_tools
 def tokenization_routes(state: ServerState) -> Sequence[HTTPRouteHandler]:
     """The handlers, bound to a server."""
 
-    @post("/tokenize", status_code=200, dto=strict_body(TokenizeRequest, REFUSED), return_dto=None)
+    @post(
+        "/tokenize",
+        status_code=200,
+        dto=strict_body(TokenizeRequest, REFUSED),
+        return_dto=None,
+        responses=documented(TokenizeResponse),
+    )
     async def tokenize(data: Annotated[TokenizeRequest, JSON_BODY]) -> BytesReply:
         model = state.serving()
         model.name_for(data.model)
@@ -37,7 +43,11 @@ def tokenization_routes(state: ServerState) -> Sequence[HTTPRouteHandler]:
         return BytesReply(body)
 
     @post(
-        "/detokenize", status_code=200, dto=strict_body(DetokenizeRequest, REFUSED), return_dto=None
+        "/detokenize",
+        status_code=200,
+        dto=strict_body(DetokenizeRequest, REFUSED),
+        return_dto=None,
+        responses=documented(DetokenizeResponse),
     )
     async def detokenize(data: Annotated[DetokenizeRequest, JSON_BODY]) -> BytesReply:
         model = state.serving()
