@@ -140,7 +140,7 @@ class Backend(ABC):
         """Learn that steps may have rows with adapters, before the first of them.
 
         Args:
-            sites: Where they add something: those of one layer.
+            sites: Where they add something: those of one layer, one behind a norm first.
         """
         return
 

@@ -81,6 +81,9 @@ def released_specs(arch: Arch) -> list[KernelSpec]:
     found: dict[KernelSpec, None] = {}
     for vocab_size in _VOCAB_SIZES:
         found |= dict.fromkeys(catalog.choice_specs(vocab_size, vocab_size))
+    for hidden, intermediate, heads, _ in _QWEN3:
+        widths = (hidden, heads * _QWEN3_HEAD_DIM, intermediate)
+        found |= dict.fromkeys(catalog.lora_specs("bf16", widths, hidden, arch))
     for page_tokens in _PAGE_TOKENS:
         for sizes in _QWEN3:
             decoder = _decoder(*sizes, _QWEN3_HEAD_DIM, page_tokens)

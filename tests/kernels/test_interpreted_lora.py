@@ -30,6 +30,9 @@ CASES = {
     "wide inputs, ranks beyond one block, two parts": Case(
         1100, (100, 100), 64, (40, 64), (((1, 1), (1, 0), (20, 1)),)
     ),
+    "inputs in sixteen shares, and one of them empty": Case(
+        9000, (64,), 16, (4, 16), (((1, 1), (3, 0)),)
+    ),
     "recorded steps are filled up": Case(
         64,
         (64, 64),

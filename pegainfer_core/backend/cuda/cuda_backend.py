@@ -220,10 +220,10 @@ class CudaBackend(Backend):
 
     def prepare_lora(self, sites: Sequence[LoraSite]) -> None:
         """Build and load the kernels of adapters; steps may carry work for them from now on."""
-        down = sites[0].down
-        self._num_lora_slots = down.shape[0]
-        kind, arch = element(down.dtype), self.device.arch
-        self.library.prepare(catalog.lora_specs(kind, down.width, arch))
+        first = sites[0].down
+        self._num_lora_slots = first.shape[0]
+        widths, arch = [site.down.width for site in sites], self.device.arch
+        self.library.prepare(catalog.lora_specs(element(first.dtype), widths, first.width, arch))
 
     def pack(self, values: NDArray[np.float32], dtype: DType) -> NDArray[np.generic]:
         """Dense; touches no device."""

@@ -41,17 +41,18 @@ class CudaLora:
         if work is None:
             raise ValueError("tell the backend of adapters before the first step")
         parts, rank = len(site.widths), site.rank
-        width = catalog.LORA_SPLITS * parts * rank
-        shrunk = workspace.buffer(f"lora_shrunk_{parts}", width, DType.FLOAT32)
+        splits = catalog.lora_splits(x.width)
+        width = splits * parts * rank
+        shrunk = workspace.buffer(f"lora_shrunk_{width}", width, DType.FLOAT32)
         shared = (address(site.facts), work.tiles, work.num_tiles, work.tokens)
-        self._library.get(catalog.lora_shrink(element(x.dtype))).launch(
+        self._library.get(catalog.lora_shrink(element(x.dtype), x.width)).launch(
             self._device.stream,
-            (work.max_tiles, parts * rank // catalog.LORA_RANKS * catalog.LORA_SPLITS),
+            (work.max_tiles, parts * rank // catalog.LORA_RANKS * splits),
             address(x), address(site.down), *shared, address(shrunk), x.width, parts, rank,
         )  # fmt: skip
         widths = (*site.widths, 0, 0)[:3]
         blocks = sum(-(-each // catalog.LORA_OUTPUTS) for each in widths)
-        self._library.get(catalog.lora_expand(element(out.dtype))).launch(
+        self._library.get(catalog.lora_expand(element(out.dtype), x.width)).launch(
             self._device.stream, (work.max_tiles, blocks),
             address(shrunk), address(site.up), *shared, address(out), site.num_outputs, parts,
             rank, *widths,

@@ -57,12 +57,12 @@ from pegainfer_core.kernels.catalog.hybrid import hybrid_specs
 from pegainfer_core.kernels.catalog.lora import (
     LORA_OUTPUTS,
     LORA_RANKS,
-    LORA_SPLITS,
     LORA_TILE,
     LORA_TILE_INTS,
     lora_expand,
     lora_shrink,
     lora_specs,
+    lora_splits,
 )
 from pegainfer_core.kernels.catalog.prefill import (
     PREFILL_BLOCK,
@@ -126,7 +126,6 @@ __all__ = [
     "GEMV_ROWS",
     "LORA_OUTPUTS",
     "LORA_RANKS",
-    "LORA_SPLITS",
     "LORA_TILE",
     "LORA_TILE_INTS",
     "NORMED_HEADS",
@@ -178,6 +177,7 @@ __all__ = [
     "lora_expand",
     "lora_shrink",
     "lora_specs",
+    "lora_splits",
     "part_width",
     "prefill_parts",
     "prefill_tile",

@@ -5,10 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from pegainfer_core.kernels.catalog.products import GEMV_ROWS, gemv, takes_gemv
-from pegainfer_core.kernels.catalog.sizes import OVERLAP_ARCH
+from pegainfer_core.kernels.catalog.sizes import OVERLAP_ARCH, power_of_two
 from pegainfer_core.kernels.spec import KernelSpec
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from pegainfer_core.kernels.arch import Arch
     from pegainfer_core.kernels.catalog.sizes import ElementType
 
@@ -19,15 +21,20 @@ LORA_TILE_INTS: Final = 4
 LORA_RANKS: Final = 16
 """Ranks that a program handles; slots have room for a multiple of it."""
 
-LORA_SPLITS: Final = 4
-"""Shares into which the inner dimension of the first product is cut, to keep a device busy."""
-
 LORA_OUTPUTS: Final = 64
 _INNER_BLOCK: Final = 128
+_SPLIT_WIDTH: Final = 1024
+_FEWEST_SPLITS, _MOST_SPLITS = 4, 16
 
 
-def lora_shrink(element: ElementType) -> KernelSpec:
-    """The product with A, in shares."""
+def lora_splits(width: int) -> int:
+    """Shares into which inputs of a width are cut: few tokens alone would leave a device idle."""
+    wanted = power_of_two(-(-width // _SPLIT_WIDTH))
+    return min(max(wanted, _FEWEST_SPLITS), _MOST_SPLITS)
+
+
+def lora_shrink(element: ElementType, width: int) -> KernelSpec:
+    """The product of inputs of a width with A, in shares."""
     pointer = f"*{element}:16"
     return KernelSpec(
         module="lora",
@@ -40,13 +47,13 @@ def lora_shrink(element: ElementType) -> KernelSpec:
             ("TILE", LORA_TILE),
             ("RANKS", LORA_RANKS),
             ("BLOCK", _INNER_BLOCK),
-            ("SPLITS", LORA_SPLITS),
+            ("SPLITS", lora_splits(width)),
         ),
     )
 
 
-def lora_expand(element: ElementType) -> KernelSpec:
-    """The product with B, added to what is there."""
+def lora_expand(element: ElementType, width: int) -> KernelSpec:
+    """The product with B of what `lora_shrink` made of inputs of a width, added to `out`."""
     pointer = f"*{element}:16"
     return KernelSpec(
         module="lora",
@@ -59,18 +66,26 @@ def lora_expand(element: ElementType) -> KernelSpec:
             ("TILE", LORA_TILE),
             ("RANKS", LORA_RANKS),
             ("BLOCK", LORA_OUTPUTS),
-            ("SPLITS", LORA_SPLITS),
+            ("SPLITS", lora_splits(width)),
         ),
     )
 
 
-def lora_specs(element: ElementType, hidden: int, arch: Arch) -> list[KernelSpec]:
+def lora_specs(
+    element: ElementType, widths: Iterable[int], hidden: int, arch: Arch
+) -> list[KernelSpec]:
     """Kernels that steps with adapters launch beside those of `decoder_specs`.
 
     Products behind a norm stand alone there, so that what adapters add comes in between.
+
+    Args:
+        element: Type of weights and activations.
+        widths: Of the inputs of all products.
+        hidden: That of those behind a norm.
+        arch: Architecture.
     """
-    specs = [lora_shrink(element), lora_expand(element)]
+    specs = [make(element, width) for width in widths for make in (lora_shrink, lora_expand)]
     if takes_gemv(hidden):
         overlaps = arch >= OVERLAP_ARCH
         specs += [gemv(element, hidden, rows, overlaps=overlaps) for rows in GEMV_ROWS]
-    return specs
+    return list(dict.fromkeys(specs))
