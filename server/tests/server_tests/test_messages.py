@@ -114,7 +114,11 @@ def test_the_next_turn(client: anthropic.Anthropic, script: Spoken) -> None:
         {"type": "text", "text": "And?"},
         {"type": "text", "text": "Well?", "cache_control": {"type": "ephemeral"}},
     ]
-    history = [*ASKED, {"role": "assistant", "content": first.content}, {"role": "user", "content": results}]
+    history = [
+        *ASKED,
+        {"role": "assistant", "content": first.content},
+        {"role": "user", "content": results},
+    ]
     fields["messages"] = history
     client.messages.create(**fields)
     assert script.heard().endswith(

@@ -168,6 +168,22 @@ def test_the_next_turn(client: openai.OpenAI, script: Spoken, only_sealed: bool)
     )
 
 
+def test_functions_in_namespaces(client: openai.OpenAI, script: Spoken) -> None:
+    script.say(CALLS[1].replace("weather", "sky.weather"))
+    space: Any = {"type": "namespace", "name": "sky", "description": "Above.", "tools": [TOOL]}
+    fields: dict[str, Any] = {"model": "m", "tools": [{**TOOL, "name": "other"}, space]}
+    (call,) = client.responses.create(input="w?", **fields).output
+    assert call.type == "function_call"
+    assert (call.name, call.namespace, call.arguments) == ("weather", "sky", ARGUMENTS[1])
+    assert '"name": "sky.weather", "description": "Above.\\nWeather"' in script.heard()
+    *_, added, _, done, _, _ = client.responses.create(input="w?", stream=True, **fields)
+    assert added.type == "response.output_item.added" and done.type.endswith("arguments.done")
+    assert (added.item.namespace, done.name) == ("sky", "weather")  # type: ignore[union-attr]
+    result: Any = {"type": "function_call_output", "call_id": call.call_id, "output": "rain"}
+    client.responses.create(input=["w?", call, result][1:], **fields)
+    assert '[assistant]({"city"' in script.heard() and "[tool]rain" in script.heard()
+
+
 def test_what_a_coding_agent_sends(talker: Server, script: Spoken) -> None:
     script.say(CALLS[1])
     body = ask(
@@ -313,6 +329,11 @@ def test_the_async_client(talker: Server, script: Spoken) -> None:
         ({"text": {"verbosity": "low"}}, "text.verbosity"),
         ({"tools": [{"type": "web_search"}]}, "tools[0].type"),
         ({"tools": [{"type": "custom", "name": "apply_patch"}]}, "tools[0].type"),
+        ({"tools": [{"type": "namespace", "name": "n"}]}, "tools[0].tools"),
+        (
+            {"tools": [TOOL, {"type": "namespace", "name": "n", "tools": [{"type": "custom"}]}]},
+            "tools[1].tools[0].type",
+        ),
         ({"tools": [TOOL, {"type": "function"}]}, "tools[1].name"),
         ({"tools": [{**TOOL, "name": "a b"}]}, "tools[0].name"),
         ({"tools": [{**TOOL, "defer_loading": True}]}, "tools[0].defer_loading"),

@@ -56,7 +56,7 @@ class MessageFrame:
 
     def ending(self, generation: Generation, ending: Ending) -> MessageDelta:
         """Why the answer ended, as this API calls it."""
-        if ending.chat_reason == "tool_calls":
+        if ending.called and ending.finish_reason == "stop":
             return MessageDelta(stop_reason="tool_use", stop_sequence=None)
         if ending.finish_reason == "length":
             filled = generation.usage.completion_tokens < self._max_tokens

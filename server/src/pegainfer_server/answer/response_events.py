@@ -154,7 +154,7 @@ class ResponseEvents:
             delta=delta,
             text=text,
             arguments=arguments,
-            name=UNSET if arguments is UNSET else part.name,
+            name=UNSET if arguments is UNSET else self._frame.called(part)[0],
             logprobs=[] if name.startswith("output_text") else UNSET,
         )
         return named_event(event.type, event)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
+from msgspec import UNSET
+
 from pegainfer_server.answer.parts import Part, PartKind
 from pegainfer_server.protocol.response import (
     IncompleteDetails,
@@ -21,10 +23,13 @@ from pegainfer_server.protocol.response import (
     response_usage,
 )
 from pegainfer_server.translation.responses_chat import SEALED_REASONING
+from pegainfer_server.translation.responses_tools import flat_tools
 from pegainfer_server.translation.sealed_reasoning import seal
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    from msgspec import UnsetType
 
     from pegainfer_server.generation import Ending, Generation
     from pegainfer_server.job import Job
@@ -45,6 +50,11 @@ class ResponseFrame:
         self.summarises = reasoning is not None and bool(
             reasoning.summary or reasoning.generate_summary
         )
+        self._in_spaces = {
+            tool.chat_name: (tool.name, tool.namespace)
+            for tool in flat_tools(data.tools)
+            if tool.namespace
+        }
         self._seals = SEALED_REASONING in (data.include or ())
         self._job = job
         self._data = data
@@ -109,6 +119,10 @@ class ResponseFrame:
         prefix = {PartKind.REASONING: "rs", PartKind.TEXT: "msg", PartKind.CALL: "fc"}[part.kind]
         return f"{prefix}_{self._job.request_id}_{part.index}"
 
+    def called(self, part: Part) -> tuple[str, str | UnsetType]:
+        """What the client knows a called function by, and its namespace if it is in one."""
+        return self._in_spaces.get(part.name, (part.name, UNSET))
+
     def item(self, part: Part, status: Status) -> OutputItem:
         """A part as an item; one that has just begun holds nothing yet."""
         # Items know no failure: what was made before one is incomplete.
@@ -117,8 +131,14 @@ class ResponseFrame:
         if part.kind is PartKind.CALL:
             # Calls are shown when they are complete, whatever ended the answer behind them.
             status = status if status == "in_progress" else "completed"
+            name, namespace = self.called(part)
             return OutputCall(
-                id=item_id, status=status, call_id=part.call_id, name=part.name, arguments=text
+                id=item_id,
+                status=status,
+                call_id=part.call_id,
+                name=name,
+                arguments=text,
+                namespace=namespace,
             )
         if part.kind is PartKind.TEXT:
             content = [OutputText(text=text)] if text else []

@@ -58,13 +58,19 @@ class OutputMessage(msgspec.Struct, frozen=True, kw_only=True, tag_field="type",
 
 
 class OutputCall(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag="function_call"):
-    """A function that is to be called; arguments are JSON text, as the model wrote it."""
+    """A function that is to be called.
+
+    Attributes:
+        arguments: JSON text, as the model wrote it.
+        namespace: Of a function that was declared in one.
+    """
 
     id: str
     status: Status
     call_id: str
     name: str
     arguments: str
+    namespace: str | UnsetType = UNSET
 
 
 OutputItem = OutputReasoning | OutputMessage | OutputCall

@@ -56,7 +56,8 @@ class ResponsesRequest(GenerationFields, frozen=True, kw_only=True):
         input: A user's text, or items: messages, reasoning, calls and their results.
         instructions: A system text before the input.
         max_output_tokens: Most tokens to generate; by default what the context has room for.
-        tools: Functions: `{"type": "function", "name", "description", "parameters"}`.
+        tools: Functions, `{"type": "function", "name", "description", "parameters"}`, and
+            namespaces of functions.
         tool_choice: As in chats; a function is named by `{"type": "function", "name"}`.
         parallel_tool_calls: Whether an answer may hold more than one call; true by default.
         reasoning: What is asked of reasoning.
@@ -115,6 +116,7 @@ class CallItem(msgspec.Struct, frozen=True, kw_only=True):
     call_id: str
     name: str
     arguments: str
+    namespace: str | None = None
 
 
 class CallOutputItem(msgspec.Struct, frozen=True, kw_only=True):
@@ -125,7 +127,12 @@ class CallOutputItem(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ResponsesTool(msgspec.Struct, frozen=True, kw_only=True):
-    """A function that the model may call; `strict` holds its arguments to the schema."""
+    """A function that the model may call.
+
+    Attributes:
+        strict: Holds the arguments to the schema.
+        output_schema: Ignored, as it says nothing that the model is to write.
+    """
 
     name: FunctionName
     description: str | None = None
@@ -136,10 +143,19 @@ class ResponsesTool(msgspec.Struct, frozen=True, kw_only=True):
     output_schema: dict[str, object] | None = None
 
 
+class NamespaceTool(msgspec.Struct, frozen=True, kw_only=True):
+    """Functions that share a namespace."""
+
+    name: FunctionName
+    tools: list[dict[str, object]]
+    description: str | None = None
+
+
 class NamedFunction(msgspec.Struct, frozen=True, kw_only=True):
     """The function that an answer must call."""
 
     name: str
+    namespace: str | None = None
 
 
 _OTHERS: Final[dict[str, Neutral]] = {

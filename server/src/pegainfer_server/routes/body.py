@@ -88,11 +88,13 @@ class StrictBody(AbstractDTO[msgspec.Struct]):
         return False
 
 
-def documented(answer: type[msgspec.Struct]) -> dict[int, ResponseSpec]:
+def documented(
+    answer: type[msgspec.Struct], error: type[msgspec.Struct] = ErrorResponse
+) -> dict[int, ResponseSpec]:
     """What an endpoint with a body answers, for a handler's `responses`."""
     found = {200: ResponseSpec(answer, generate_examples=False, description="The answer.")}
     for status, words in _REFUSALS.items():
-        found[status] = ResponseSpec(ErrorResponse, generate_examples=False, description=words)
+        found[status] = ResponseSpec(error, generate_examples=False, description=words)
     return found
 
 

@@ -15,6 +15,7 @@ from pegainfer_server.answer.several import ChoicesReply
 from pegainfer_server.answer.sse import encode_json
 from pegainfer_server.error_shapes import MESSAGES_PATH
 from pegainfer_server.job import Job
+from pegainfer_server.protocol.messages_answer import AnsweredMessage, MessageError
 from pegainfer_server.protocol.messages_request import (
     REFUSED_IN_COUNTS,
     REFUSED_IN_MESSAGES,
@@ -23,7 +24,7 @@ from pegainfer_server.protocol.messages_request import (
     TokenCount,
 )
 from pegainfer_server.request_id import adopt_request_id
-from pegainfer_server.routes.body import JSON_BODY, strict_body
+from pegainfer_server.routes.body import JSON_BODY, documented, strict_body
 from pegainfer_server.routes.chat import rendered_chat
 from pegainfer_server.routes.translated import translated_job
 from pegainfer_server.served_model import ServedModel
@@ -44,6 +45,7 @@ def message_routes(state: ServerState) -> Sequence[HTTPRouteHandler]:
         status_code=200,
         dto=strict_body(MessagesRequest, REFUSED_IN_MESSAGES),
         return_dto=None,
+        responses=documented(AnsweredMessage, MessageError),
     )
     async def create_message(
         data: Annotated[MessagesRequest, JSON_BODY], request: Request[None, None, State]
@@ -62,6 +64,7 @@ def message_routes(state: ServerState) -> Sequence[HTTPRouteHandler]:
         status_code=200,
         dto=strict_body(CountTokensRequest, REFUSED_IN_COUNTS),
         return_dto=None,
+        responses=documented(TokenCount, MessageError),
     )
     async def count_tokens(data: Annotated[CountTokensRequest, JSON_BODY]) -> BytesReply:
         model = state.serving()

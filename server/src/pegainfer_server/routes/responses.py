@@ -10,9 +10,10 @@ from pegainfer_server.answer.reply import Reply, StreamReply
 from pegainfer_server.answer.response_events import ResponseEvents
 from pegainfer_server.answer.several import ChoicesReply
 from pegainfer_server.answer.whole_response import WholeResponse
+from pegainfer_server.protocol.response import Response
 from pegainfer_server.protocol.responses_request import REFUSED_IN_RESPONSES, ResponsesRequest
 from pegainfer_server.request_id import adopt_request_id
-from pegainfer_server.routes.body import JSON_BODY, strict_body
+from pegainfer_server.routes.body import JSON_BODY, documented, strict_body
 from pegainfer_server.routes.translated import translated_job
 from pegainfer_server.state import ServerState
 from pegainfer_server.translation.responses_chat import (
@@ -32,6 +33,7 @@ def responses_route(state: ServerState) -> HTTPRouteHandler:
         status_code=200,
         dto=strict_body(ResponsesRequest, REFUSED_IN_RESPONSES),
         return_dto=None,
+        responses=documented(Response),
     )
     async def create_response(
         data: Annotated[ResponsesRequest, JSON_BODY], request: Request[None, None, State]
@@ -44,7 +46,7 @@ def responses_route(state: ServerState) -> HTTPRouteHandler:
             responses_chat(data, conversation),
             request_id,
             endpoint=PATH,
-            names=responses_names(conversation),
+            names=responses_names(data, conversation),
         )
         generation = state.start(job)
         if job.stream:

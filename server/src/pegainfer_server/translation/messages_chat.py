@@ -12,7 +12,7 @@ from pegainfer_server.protocol.messages_request import (
     ToolResultBlock,
     ToolUseBlock,
 )
-from pegainfer_server.translation.chat_request import chat_request
+from pegainfer_server.translation.chat_request import chat_request, response_format
 from pegainfer_server.translation.checks import converted, refuse_unless, unknown_kind
 from pegainfer_server.translation.conversation import Conversation
 from pegainfer_server.translation.field_names import FieldNames
@@ -79,21 +79,22 @@ def messages_chat(data: CountTokensRequest, conversation: Conversation) -> ChatR
     """
     thinking, output, choice = data.thinking, data.output_config, data.tool_choice
     thinks = thinking is not None and thinking.type != "disabled"
-    if output is not None:
-        refuse_unless(output.format, (), "output_config.format")
     switches = {"enable_thinking": thinks, "thinking": thinks}
-    return chat_request(
-        data,
-        conversation.messages,
-        stop=data.stop_sequences if isinstance(data, MessagesRequest) else None,
-        tools=[_tool(tool, f"tools[{index}]") for index, tool in enumerate(data.tools or ())],
-        tool_choice=None if choice is None else _tool_choice(choice),
-        parallel_tool_calls=not (choice and choice.disable_parallel_tool_use),
-        reasoning_effort=None if output is None else output.effort,
-        include_reasoning=None if thinking is None else thinking.display != "omitted",
-        chat_template_kwargs={**switches, **(data.chat_template_kwargs or {})},
-        continue_final_message=conversation.ends_with_assistant or None,
-    )
+    tools = [_tool(tool, f"tools[{index}]") for index, tool in enumerate(data.tools or ())]
+    with messages_names(conversation).told():
+        return chat_request(
+            data,
+            conversation.messages,
+            stop=data.stop_sequences if isinstance(data, MessagesRequest) else None,
+            tools=tools,
+            tool_choice=None if choice is None else _tool_choice(choice),
+            parallel_tool_calls=not (choice and choice.disable_parallel_tool_use),
+            reasoning_effort=None if output is None else output.effort,
+            response_format=None if output is None else response_format(output.format),
+            include_reasoning=None if thinking is None else thinking.display != "omitted",
+            chat_template_kwargs={**switches, **(data.chat_template_kwargs or {})},
+            continue_final_message=conversation.ends_with_assistant or None,
+        )
 
 
 def messages_names(conversation: Conversation) -> FieldNames:

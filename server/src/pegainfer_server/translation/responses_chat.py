@@ -9,14 +9,13 @@ from pegainfer_server.protocol.responses_request import (
     CallItem,
     CallOutputItem,
     MessageItem,
-    NamedFunction,
     ReasoningItem,
-    ResponsesTool,
 )
-from pegainfer_server.translation.chat_request import chat_request
+from pegainfer_server.translation.chat_request import chat_request, response_format
 from pegainfer_server.translation.checks import converted, refuse_unless, unknown_kind
 from pegainfer_server.translation.conversation import Conversation
 from pegainfer_server.translation.field_names import FieldNames
+from pegainfer_server.translation.responses_tools import chat_name, chosen_tool, flat_tools
 from pegainfer_server.translation.sealed_reasoning import unseal
 
 if TYPE_CHECKING:
@@ -68,21 +67,24 @@ def responses_chat(data: ResponsesRequest, conversation: Conversation) -> ChatRe
         ApiError: 400, something that only a server with a memory or with tools of its own can do.
     """
     _check(data)
-    return chat_request(
-        data,
-        conversation.messages,
-        max_completion_tokens=data.max_output_tokens,
-        tools=[_tool(tool, f"tools[{index}]") for index, tool in enumerate(data.tools or ())],
-        tool_choice=_tool_choice(data.tool_choice),
-        parallel_tool_calls=data.parallel_tool_calls,
-        reasoning_effort=None if data.reasoning is None else data.reasoning.effort,
-        chat_template_kwargs=data.chat_template_kwargs,
-    )
+    tools = [tool.declaration for tool in flat_tools(data.tools)]
+    with responses_names(data, conversation).told():
+        return chat_request(
+            data,
+            conversation.messages,
+            max_completion_tokens=data.max_output_tokens,
+            tools=tools,
+            tool_choice=chosen_tool(data.tool_choice),
+            parallel_tool_calls=data.parallel_tool_calls,
+            reasoning_effort=None if data.reasoning is None else data.reasoning.effort,
+            response_format=None if data.text is None else response_format(data.text.format),
+            chat_template_kwargs=data.chat_template_kwargs,
+        )
 
 
-def responses_names(conversation: Conversation) -> FieldNames:
+def responses_names(data: ResponsesRequest, conversation: Conversation) -> FieldNames:
     """Tells the errors of that chat."""
-    return FieldNames(NAMES, conversation)
+    return FieldNames(NAMES, conversation, [tool.place for tool in flat_tools(data.tools)])
 
 
 def _check(data: ResponsesRequest) -> None:
@@ -116,7 +118,6 @@ def _check(data: ResponsesRequest) -> None:
         refuse_unless(older, ("auto", "detailed"), "reasoning.generate_summary")
     if data.text is not None:
         refuse_unless(data.text.verbosity, ("medium",), "text.verbosity")
-        refuse_unless(data.text.format, ({"type": "text"},), "text.format")
 
 
 def _add_message(conversation: Conversation, item: dict[str, object], place: str) -> None:
@@ -162,7 +163,8 @@ def _texts(parts: list[dict[str, object]], place: str) -> str:
 
 def _add_call(conversation: Conversation, item: dict[str, object], place: str) -> None:
     call = converted(item, CallItem, place)
-    conversation.call(call.call_id, call.name, call.arguments, place)
+    name = chat_name(call.name, call.namespace)
+    conversation.call(call.call_id, name, call.arguments, place)
 
 
 def _add_output(conversation: Conversation, item: dict[str, object], place: str) -> None:
@@ -176,30 +178,3 @@ _ITEMS: Final[dict[str, Callable[[Conversation, dict[str, object], str], None]]]
     "function_call": _add_call,
     "function_call_output": _add_output,
 }
-
-
-def _tool(declared: dict[str, object], place: str) -> dict[str, object]:
-    """A function as chats declare it."""
-    if declared.get("type") != "function":
-        raise unknown_kind("tools", declared.get("type"), ["function"], place)
-    tool = converted(declared, ResponsesTool, place)
-    refuse_unless(tool.defer_loading, (False,), f"{place}.defer_loading")
-    refuse_unless(tool.allowed_callers, ([], ["direct"]), f"{place}.allowed_callers")
-    refuse_unless(tool.output_schema, (), f"{place}.output_schema")
-    function: dict[str, object] = {"name": tool.name}
-    if tool.description is not None:
-        function["description"] = tool.description
-    if tool.parameters is not None:
-        function["parameters"] = tool.parameters
-    if tool.strict:
-        function["strict"] = True
-    return {"type": "function", "function": function}
-
-
-def _tool_choice(choice: str | dict[str, object] | None) -> str | dict[str, object] | None:
-    if not isinstance(choice, dict):
-        return choice
-    if choice.get("type") != "function":
-        raise unknown_kind("choices", choice.get("type"), ["function"], "tool_choice")
-    name = converted(choice, NamedFunction, "tool_choice").name
-    return {"type": "function", "function": {"name": name}}
