@@ -13,6 +13,7 @@ from litestar.exceptions import (
     NotFoundException,
 )
 from litestar.openapi import OpenAPIConfig
+from litestar.openapi.plugins import JsonRenderPlugin
 
 from pegainfer_core import __version__
 from pegainfer_server.api_error import ApiError, internal, invalid
@@ -77,7 +78,12 @@ def create_app(
         exception_handlers={Exception: _on_error},
         request_max_body_size=state.settings.max_body_bytes,
         logging_config=None,
-        openapi_config=OpenAPIConfig(title="pegainfer", version=__version__),
+        openapi_config=OpenAPIConfig(
+            title="pegainfer",
+            version=__version__,
+            # The other renderers run scripts from elsewhere beside the page and its key.
+            render_plugins=[JsonRenderPlugin(path=["/openapi.json", "/"])],
+        ),
     )
     if state.settings.lora:
         config.route_handlers.extend(adapter_routes(state))

@@ -8,13 +8,15 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import TYPE_CHECKING, cast
 
 import uvicorn
 
 from pegainfer_core.contract import HealthState
 from pegainfer_core.engine import EngineClient, IdleMemory
 from pegainfer_server.app import create_app
+from pegainfer_server.connection import Connection
 from pegainfer_server.observers import Observers
 from pegainfer_server.plugin_routes import plugin_routes
 from pegainfer_server.sampling import effective_defaults
@@ -118,7 +120,7 @@ class Lifecycle:
         )
         config = uvicorn.Config(
             app,
-            http="httptools",
+            http=cast(type[Connection], partial(Connection, self._state.metrics)),
             ws="none",
             lifespan="off",
             proxy_headers=False,

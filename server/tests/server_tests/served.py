@@ -9,6 +9,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +17,7 @@ import httpx
 import uvicorn
 import uvloop
 from pegainfer_server.app import create_app
+from pegainfer_server.connection import Connection
 from pegainfer_server.listener import bind
 from pegainfer_server.parsing import ChatParsers
 from pegainfer_server.served_model import ServedModel
@@ -144,7 +146,7 @@ def serving(
         app = create_app(server.state)
         config = uvicorn.Config(
             app,
-            http="httptools",
+            http=partial(Connection, server.state.metrics),
             ws="none",
             lifespan="off",
             proxy_headers=False,

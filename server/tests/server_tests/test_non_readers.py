@@ -41,10 +41,9 @@ def gaps_s(server: Server, num_tokens: int) -> list[float]:
         reader.post(COMPLETIONS, {**BODY, "max_tokens": num_tokens})
         reader.read_head()
         arrivals = []
-        for _ in range(num_tokens):
-            reader.read_chunk()
-            arrivals.append(time.monotonic())
-        reader.read_chunks()
+        while chunk := reader.read_chunk():
+            arrivals += [time.monotonic()] * chunk.count(b"data: {")
+    assert len(arrivals) == num_tokens
     return sorted(later - earlier for earlier, later in pairwise(arrivals))
 
 
@@ -78,6 +77,7 @@ def test_a_client_that_takes_nothing_is_cut_off(folder: Path) -> None:
             assert server.metric("num_requests_running") == 0
             assert server.metric("kv_cache_usage_perc") == 0
         assert server.metric("request_success_total", finished_reason="abort") == 4
+        assert server.metric("stalled_connections_total") == 4
         # An answer that is complete, but that nobody takes, does not stay in memory either.
         with non_readers(server, 1, stream=False, max_tokens=6_000, logprobs=5) as (clogged,):
             server.wait_for(lambda: len(server.records) == 5)
@@ -85,6 +85,7 @@ def test_a_client_that_takes_nothing_is_cut_off(folder: Path) -> None:
             mine = clogged.sock.getsockname()
             assert mine in peers()
             server.wait_for(lambda: mine not in peers())
+            assert server.metric("stalled_connections_total") == 5
         # Who reads is not hurried, however long nothing comes.
         script.hold = True
         with RawConnection(server.address) as patient:

@@ -181,6 +181,14 @@ def test_the_prefix_cache_can_be_reset_in_development(folder: Path) -> None:
         assert server.client.post("/reset_prefix_cache?tier=tape").status_code == 400
 
 
+def test_the_documentation_runs_nothing_from_elsewhere(server: Server) -> None:
+    assert server.get("/schema").json() == server.get("/schema/openapi.json").json()
+    for path in ("/schema/swagger", "/schema/redoc", "/schema/nothing"):
+        response = server.get(path)
+        assert response.status_code == 404
+        assert "<script" not in response.text
+
+
 @pytest.mark.parametrize("path", ["/v1/completions", "/v1/chat/completions", "/tokenize"])
 def test_bodies_are_documented(server: Server, path: str) -> None:
     schema = server.get("/schema/openapi.json").json()

@@ -36,12 +36,14 @@ class RequestMetrics:
         token_gap: Seconds between tokens of a request (inter-token latency).
         finished: Ended requests by reason.
         responses: HTTP responses by status; 499 for clients that left before theirs.
+        num_stalled: Connections that broke because their clients took nothing.
     """
 
     def __init__(self) -> None:
         self.token_gap = Histogram(_TOKEN_GAP_S)
         self.finished: Counter[str] = Counter()
         self.responses: Counter[int] = Counter()
+        self.num_stalled = 0
         self._first_token = Histogram(_FIRST_TOKEN_S)
         self._e2e = Histogram(_REQUEST_S)
         self._queue = Histogram(_REQUEST_S)
@@ -78,6 +80,11 @@ class RequestMetrics:
             "Responses begun, by status (499: the client had left).",
             "status",
             {str(status): count for status, count in sorted(self.responses.items())},
+        )
+        out.counter(
+            "stalled_connections_total",
+            "Connections broken because the client took nothing.",
+            self.num_stalled,
         )
         for name, help_text, histogram in (
             ("time_to_first_token_seconds", "Arrival to first token.", self._first_token),
