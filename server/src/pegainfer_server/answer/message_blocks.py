@@ -54,9 +54,10 @@ class MessageFrame:
             usage=usage,
         )
 
-    def ending(self, generation: Generation, ending: Ending) -> MessageDelta:
-        """Why the answer ended, as this API calls it."""
-        if ending.called and ending.finish_reason == "stop":
+    def ending(self, generation: Generation, parts: Sequence[Part], ending: Ending) -> MessageDelta:
+        """Why the answer ended; one that calls a tool has not just stopped."""
+        called = any(part.kind is PartKind.CALL for part in parts)
+        if called and ending.finish_reason == "stop":
             return MessageDelta(stop_reason="tool_use", stop_sequence=None)
         if ending.finish_reason == "length":
             filled = generation.usage.completion_tokens < self._max_tokens
@@ -76,8 +77,9 @@ class WholeMessage:
     def __call__(self, choices: Sequence[Choice], tokenizer: Tokenizer) -> bytes:
         """The one answer as JSON."""
         ((generation, pieces, ending),) = choices
-        ended = self._frame.ending(generation, ending)
-        return encode_json(self._frame.message(generation, parts_of(pieces), ended))
+        parts = parts_of(pieces)
+        ended = self._frame.ending(generation, parts, ending)
+        return encode_json(self._frame.message(generation, parts, ended))
 
 
 def block_of(part: Part) -> ContentBlock:

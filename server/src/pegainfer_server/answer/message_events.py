@@ -62,7 +62,7 @@ class MessageEvents:
         body += b"".join(map(self._step, self._parts.end()))
         ending = MessageEvent(
             type="message_delta",
-            delta=self._frame.ending(generation, generation.ending),
+            delta=self._frame.ending(generation, self._parts.parts, generation.ending),
             usage=message_usage(generation.usage),
         )
         return body + _event(ending) + _event(MessageEvent(type="message_stop"))
