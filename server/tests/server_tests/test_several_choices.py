@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 from pathlib import Path
 from typing import Any
 
@@ -123,11 +124,15 @@ def test_one_bad_prompt_fails_the_whole(server: Server, stream: bool) -> None:
     assert len(server.script.requests) == before, "none of them was begun"
 
 
-def test_what_the_engine_refuses_is_refused_as_a_whole(server: Server) -> None:
+def test_what_the_engine_refuses_is_refused_as_a_whole(
+    server: Server, caplog: pytest.LogCaptureFixture
+) -> None:
     for stream in (False, True):
         fields = {"prompt": ["a", "b"], "n": 2, "temperature": -1, "stream": stream}
         assert error_of(server.post(COMPLETIONS, fields))["param"] == "temperature"
     server.wait_for(lambda: server.state.num_open == 0, 2)
+    gc.collect()
+    assert "never retrieved" not in caplog.text
 
 
 @pytest.mark.parametrize(

@@ -100,6 +100,8 @@ class ChoicesStreamReply(StreamReply):
             await super().__call__(scope, receive, send)
         finally:
             for task in self._waiting:
+                # Some may have failed too; the first failure was told.
+                task.add_done_callback(_hear)
                 task.cancel()
 
     @property
@@ -128,11 +130,12 @@ class ChoicesStreamReply(StreamReply):
             self._waiting[task] = index
         self._idle = []
         done, _ = await asyncio.wait(self._waiting, return_when=asyncio.FIRST_COMPLETED)
-        ready = sorted((self._waiting.pop(task), task) for task in done)
         body = b""
-        for index, task in ready:
+        for task in sorted(done, key=self._waiting.__getitem__):
+            pieces = task.result()
+            index = self._waiting.pop(task)
             generation = self._generations[index]
-            body += self._encoders[index].pieces(task.result(), generation)
+            body += self._encoders[index].pieces(pieces, generation)
             if generation.ending is None:
                 self._idle.append(index)
         return body
@@ -162,6 +165,12 @@ def total_usage(generations: Sequence[Generation]) -> Usage:
         sum(part.prompt_tokens_details.cached_tokens for part in prompts),
         None if None in reasoning else sum(count or 0 for count in reasoning),
     )
+
+
+def _hear(task: asyncio.Task[list[Piece]]) -> None:
+    """Take notice of an exception that nobody asks for."""
+    if not task.cancelled():
+        task.exception()
 
 
 async def _collect(generation: Generation) -> Choice:
