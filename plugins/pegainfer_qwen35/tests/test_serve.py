@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import logging
+from typing import TYPE_CHECKING
 
 import pytest
 
+from pegainfer_core import LLM, SamplingParams
 from pegainfer_core.plugin import HostSettings, PluginHost
 from pegainfer_core.testing.tiny import tiny_qwen35
 from tests.cases.http_server import CHAT, HttpServer
 from tests.cases.serving import serving
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
 
 TEMPLATE = "{% for m in messages %}{{ m.content }}{% endfor %}"
 IMAGE = {"type": "image_url", "image_url": {"url": "data:image/png;base64,AA=="}}
@@ -49,3 +55,17 @@ def test_images_are_refused(server: HttpServer) -> None:
         message = {"role": "user", "content": [{"type": "text", "text": "What is it?"}, IMAGE]}
         error = server.refused(CHAT, {"messages": [message], "max_tokens": 4})
         assert "takes text parts only" in error["message"]
+
+
+def test_the_vision_tower_is_skipped_with_one_line(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Its tensors are in the file; nothing else is said about them."""
+    folder = tiny_qwen35(tmp_path / "m", nested=True, vocab=300)
+    assert b"model.visual." in (folder / "model.safetensors").read_bytes()
+    with caplog.at_level(logging.INFO), LLM(folder) as llm:
+        (answer,) = llm.generate([[5, 6, 7]], SamplingParams(max_tokens=3, ignore_eos=True))
+    assert len(answer.token_ids) == 3
+    (line,) = [record.getMessage() for record in caplog.records if "vision" in record.getMessage()]
+    assert "without the vision tower (images are refused)" in line
+    assert not [record for record in caplog.records if "visual" in record.getMessage()]
