@@ -37,7 +37,12 @@ class _Bell(StopSignals):
 
 @contextlib.contextmanager
 def serving(
-    folder: Path, host: PluginHost, *, settings: dict[str, object] | None = None, **options: object
+    folder: Path,
+    host: PluginHost,
+    *,
+    settings: dict[str, object] | None = None,
+    stall_timeout_s: float = 0.0,
+    **options: object,
 ) -> Iterator[HttpServer]:
     """Serve a checkpoint until the block ends, then check that the server stopped well.
 
@@ -45,10 +50,11 @@ def serving(
         folder: The checkpoint.
         host: The plugins.
         settings: Differences from the default `ServerSettings`; the model is called `m`.
+        stall_timeout_s: As `--stall-timeout`.
         **options: Of `CoreOptions`.
     """
     launch = prepare_launch(host, folder, options=CoreOptions(**{**TINY, **options}))
-    sock = bind("127.0.0.1", 0)
+    sock = bind("127.0.0.1", 0, stall_timeout_s=stall_timeout_s)
     resolved = ServerSettings(
         **{"model_names": ("m",), "model_root": str(folder)} | (settings or {})
     )

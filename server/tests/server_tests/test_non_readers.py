@@ -71,7 +71,9 @@ def test_nobody_else_waits_and_memory_is_bounded(folder: Path) -> None:
 def test_a_client_that_takes_nothing_is_cut_off(folder: Path) -> None:
     """Long before enough has piled up for that: nothing but its own window is full."""
     script = Script(table=ENDLESS, step_s=0.001, tokens_per_step=20)
-    with serving(folder, script, max_model_len=1 << 20, stall_timeout_s=0.3) as server:
+    with serving(
+        folder, script, max_model_len=1 << 20, stall_timeout_s=0.3, send_buffer_bytes=4096
+    ) as server:
         with non_readers(server, 4):
             server.wait_for(lambda: server.state.num_open == 0)
             assert server.metric("num_requests_running") == 0
@@ -79,7 +81,7 @@ def test_a_client_that_takes_nothing_is_cut_off(folder: Path) -> None:
         assert server.metric("request_success_total", finished_reason="abort") == 4
         assert server.metric("stalled_connections_total") == 4
         # An answer that is complete, but that nobody takes, does not stay in memory either.
-        with non_readers(server, 1, stream=False, max_tokens=6_000, logprobs=5) as (clogged,):
+        with non_readers(server, 1, stream=False, max_tokens=500, logprobs=5) as (clogged,):
             server.wait_for(lambda: len(server.records) == 5)
             assert server.records[4].finish_reason == "length"
             mine = clogged.sock.getsockname()
@@ -90,7 +92,7 @@ def test_a_client_that_takes_nothing_is_cut_off(folder: Path) -> None:
         script.hold = True
         with RawConnection(server.address) as patient:
             patient.post(COMPLETIONS, {**BODY, "max_tokens": 3})
-            time.sleep(0.6)
+            time.sleep(0.45)
             script.hold = False
             assert patient.read_head()[0] == 200
             assert b"".join(patient.read_chunks()).endswith(b"data: [DONE]\n\n")
