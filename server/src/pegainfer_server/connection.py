@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from typing import TYPE_CHECKING
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
@@ -16,6 +17,8 @@ if TYPE_CHECKING:
 
 #: Enough to keep the kernel's buffer full; more piles up only where nobody reads.
 _WRITE_BUFFER_BYTES = 16 << 10
+
+logger = logging.getLogger(__name__)
 
 
 class Connection(HttpToolsProtocol):
@@ -42,4 +45,5 @@ class Connection(HttpToolsProtocol):
         """Count, and let uvicorn tell the application."""
         if isinstance(exc, TimeoutError):
             self._metrics.num_stalled += 1
+            logger.warning("%s took nothing of its answer; the connection broke", self.client)
         super().connection_lost(exc)

@@ -122,6 +122,17 @@ def test_chats_refusals_and_what_is_not_sampled(
     assert len(spans.get_finished_spans()) == 4
 
 
+def test_samples_have_phases_of_their_own(server: Server, spans: InMemorySpanExporter) -> None:
+    body = {"prompt": ["x@", "@"], "n": 2, "temperature": 1}
+    assert server.post(COMPLETIONS, body).status_code == 200
+    attributes = finished(server, spans)["text_completion m"].attributes or {}
+    assert attributes["gen_ai.usage.input_tokens"] == 3
+    assert attributes["gen_ai.usage.output_tokens"] == 4 * 3
+    assert attributes["gen_ai.response.finish_reasons"] == ("stop",) * 4
+    names = [span.name for span in spans.get_finished_spans()]
+    assert [names.count(name) for name in ("queue", "prefill", "decode")] == [4, 4, 4]
+
+
 def test_a_client_that_leaves(server: Server, spans: InMemorySpanExporter) -> None:
     server.script.hold_prefill = True
     with RawConnection(server.address) as connection:
