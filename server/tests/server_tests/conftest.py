@@ -39,8 +39,8 @@ def folder(tmp_path: Path) -> Path:
 def talkers_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     """A server whose model thinks and calls tools; `talker` resets its script before each test."""
     parsers = ChatParsers(reasoning=REASONING_PARSERS["think"], tools=TOOL_PARSERS["hermes"])
-    folder = tmp_path_factory.mktemp("talker")
-    with serving(folder, Spoken(), chat_template=TEMPLATE, parsers=parsers) as server:
+    folder, script = tmp_path_factory.mktemp("talker"), Spoken(structured=True)
+    with serving(folder, script, chat_template=TEMPLATE, parsers=parsers) as server:
         yield server
 
 

@@ -10,6 +10,7 @@ import time
 from dataclasses import dataclass, field
 
 from pegainfer_core.contract import (
+    EngineCapabilities,
     EngineInfo,
     EngineMetrics,
     FinishReason,
@@ -56,6 +57,7 @@ class Script:
         max_num_seqs: Most requests in one step.
         cached_tokens: What each request is told of the prefix cache.
         requests: Every request that was submitted.
+        structured: Whether forms of answers are accepted; nobody holds the script to them.
     """
 
     table: dict[int, int] = field(default_factory=dict)
@@ -69,6 +71,7 @@ class Script:
     cached_tokens: int = 0
     requests: list[GenerateRequest] = field(default_factory=list)
     resets: int = 0
+    structured: bool = False
 
     def next_token(self, ids: list[int]) -> int:
         return self.table.get(ids[-1], self.default)
@@ -206,6 +209,7 @@ def scripted_engine(
         num_pages=NUM_PAGES,
         max_num_seqs=script.max_num_seqs,
         max_prefill_tokens=max_model_len,
+        capabilities=EngineCapabilities(structured=script.structured),
     )
     info = EngineInfo(
         family="script",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from pegainfer_server.answer.parts import AnswerParts, Part, PartChange, PartKind, parts_of
 from pegainfer_server.generation import Piece
@@ -39,6 +39,7 @@ def pieces_of(runs: list[tuple[PartKind, str]], cuts: list[int]) -> list[Piece]:
     return pieces
 
 
+@settings(max_examples=40)
 @given(_RUNS, st.lists(st.integers(0, 6), min_size=6, max_size=6))
 def test_cuts_change_nothing(runs: list[tuple[PartKind, str]], cuts: list[int]) -> None:
     whole = [told(part) for part in parts_of(pieces_of(runs, [9] * 6))]
@@ -50,6 +51,7 @@ def test_cuts_change_nothing(runs: list[tuple[PartKind, str]], cuts: list[int]) 
         assert one[0] is not other[0] or one[0] is PartKind.CALL
 
 
+@settings(max_examples=40)
 @given(_RUNS, st.lists(st.integers(0, 6), min_size=6, max_size=6))
 def test_parts_open_grow_and_close_in_order(
     runs: list[tuple[PartKind, str]], cuts: list[int]
