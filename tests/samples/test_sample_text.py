@@ -1,5 +1,6 @@
 """The committed samples write English on the NumPy backend."""
 
+import json
 from pathlib import Path
 
 import pytest
@@ -25,8 +26,14 @@ def test_greedy_text_is_made_of_words_and_does_not_loop(name):
     folder = SAMPLES / f"{name}-sample"
     prompts = list(COMPLETION_PROMPTS[:4])
     tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
+    generation = json.loads((folder / "generation_config.json").read_text())
+    params = SamplingParams(
+        max_tokens=NUM_TOKENS,
+        temperature=0,
+        repetition_penalty=generation["repetition_penalty"],
+    )
     with LLM(folder, backend="numpy", max_model_len=512) as llm:
-        answers = llm.generate(prompts, SamplingParams(max_tokens=NUM_TOKENS, temperature=0))
+        answers = llm.generate(prompts, params)
     known = read_words(WORD_LIST)
     judged = [
         judge(
