@@ -66,7 +66,7 @@ class AccessRules:
         every = _ALL_ORIGINS in self._origins
         return [
             (b"access-control-allow-origin", b"*" if every else origin),
-            (b"access-control-expose-headers", b"x-request-id"),
+            (b"access-control-expose-headers", b"x-request-id, request-id, retry-after"),
             (b"vary", b"Origin"),
         ]
 
