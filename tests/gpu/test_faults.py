@@ -135,9 +135,9 @@ def test_a_lost_device_ends_the_engine_and_frees_the_gpu(
 def test_a_second_engine_on_a_full_gpu_names_the_numbers(
     model_dir: Path, cuda: CudaBackend
 ) -> None:
-    free, total = cuda.device.memory()
-    share = (free - ROOM_TO_LOOK_BYTES) / total
-    first = start(model_dir, num_kv_pages=None, gpu_memory_utilization=share)
+    first = start(model_dir, num_kv_pages=None, gpu_memory_utilization=0.9)
+    free, _ = cuda.device.memory()
+    rest = cuda.device.allocate(free - ROOM_TO_LOOK_BYTES)
     try:
         words = (
             r"GPU 0 \(.*\): of [0-9.]+ GiB, [0-9.]+ GiB were in use before this engine started and "
@@ -148,6 +148,7 @@ def test_a_second_engine_on_a_full_gpu_names_the_numbers(
             start(model_dir, num_kv_pages=None, gpu_memory_utilization=0.8)
         assert "\n" not in str(caught.value)
     finally:
+        del rest
         first.close()
 
 
