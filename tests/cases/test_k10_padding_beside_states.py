@@ -27,11 +27,11 @@ if TYPE_CHECKING:
 
 CASE = "qwen35_ratio3"
 PROMPT_TOKENS = 20
-NUM_TOKENS = 14
+NUM_TOKENS = 5
 MOST = 9
 MAX_ROWS = 12
-#: Every size between those that steps are filled up to, then smaller and larger ones in turn.
-SIZES = (*range(1, MOST + 1), 8, 3, 8)
+#: Sizes that steps are filled up to and others, smaller and larger ones in turn.
+SIZES = (1, 2, 3, 5, 9, 3, 8)
 
 
 class PaddingBackend(NumpyBackend):

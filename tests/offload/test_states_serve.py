@@ -67,11 +67,10 @@ def test_a_restarted_engine_finds_pages_and_states(
     assert served.token_ids == cold and min(served.num_cached) >= 160
 
 
-@pytest.mark.parametrize("group", [0, 1])
-def test_one_kind_damaged_is_neither_restored(
-    model: Path, folder: Path, cold: list[list[int]], group: int
+def test_with_damaged_states_no_page_is_restored(
+    model: Path, folder: Path, cold: list[list[int]]
 ) -> None:
-    segment = segments(folder)[group]
+    segment = segments(folder)[1]
     shape = read_shape(segment)
     assert shape is not None
     with segment.open("r+b") as file:
@@ -103,6 +102,6 @@ def test_an_engine_killed_while_saving_leaves_right_states(
         time.sleep(0.002)
     process.send_signal(signal.SIGKILL)
     process.wait()
-    served = pages.serve(model, tmp_path)
-    assert served.token_ids == cold
-    assert min(pages.serve(model, tmp_path).num_cached) >= 160
+    assert pages.serve(model, tmp_path).token_ids == cold
+    again = pages.serve(model, tmp_path)
+    assert again.token_ids == cold and min(again.num_cached) >= 160

@@ -219,7 +219,7 @@ def test_any_history_with_offload() -> None:
     run_state_machine_as_test(
         StatefulOffloadHistory,
         settings=settings(
-            max_examples=int(os.environ.get("PEGAINFER_HISTORIES", "8")),
+            max_examples=int(os.environ.get("PEGAINFER_HISTORIES", "6")),
             stateful_step_count=30,
             deadline=None,
             suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
