@@ -14,7 +14,7 @@ import pytest
 
 from .wheelhouse import PROJECTS, ROOT
 
-CORE_SURFACE = "backend contract engine kv plugin sampling testing text weights".split()
+CORE_SURFACE = "backend contract engine kv lora plugin sampling testing text weights".split()
 
 
 def load(path: Path) -> dict[str, dict[str, object]]:
