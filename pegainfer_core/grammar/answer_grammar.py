@@ -88,8 +88,8 @@ class AnswerGrammar:
             raise ValueError(f"request {request.request_id} asks for no form")
         self.error = ""
         self.finished = False
-        self._matcher: LLMatcher = grammar.new_matcher()
         self._team = team
+        self._behind = grammar.behind_reasoning
         self._start_id = params.structured.reasoning_start_id
         self._end_id = params.structured.reasoning_end_id
         ends = [*([] if params.ignore_eos else request.eos_token_ids), *params.stop_token_ids]
@@ -99,7 +99,6 @@ class AnswerGrammar:
         self._sequences = [s for s in params.bad_token_sequences if len(s) > 1]
         self._min_tokens = params.min_tokens
         self._vocab_size, self._num_words = vocab_size, num_words(vocab_size)
-        self._raw = grammar.mask.copy()
         self._mask = self._every
         self._num_generated = 0
         self._answer: list[int] = []
@@ -109,6 +108,8 @@ class AnswerGrammar:
         self._place = _Place.BODY
         if self._end_id is not None:
             self._place = _Place.REASONING if self._start_id is None else _Place.START
+        reasons = self._place is _Place.REASONING
+        self._begin(self._behind if reasons and self._behind is not None else grammar)
         self._take_mask()
         self._ready.set()
 
@@ -124,6 +125,8 @@ class AnswerGrammar:
 
     def advance(self, token_id: int) -> None:
         """See `GrammarState.advance`."""
+        if not self._ready.is_set():
+            self._await()
         self._num_generated += 1
         if self._sequences:
             self._answer.append(token_id)
@@ -132,6 +135,8 @@ class AnswerGrammar:
         if self._place is _Place.START and token_id != self._start_id:
             self._place = _Place.BODY
         elif self._place is not _Place.BODY:
+            if self._place is _Place.START and self._behind is not None:
+                self._begin(self._behind)
             self._place = _Place.BODY if token_id == self._end_id else _Place.REASONING
             # The grammar has not begun, and its first mask is known.
             self._take_mask()
@@ -153,6 +158,11 @@ class AnswerGrammar:
         if self._spent_s > _FIRST_MASKS_S + _MEAN_MASK_S * self._num_generated:
             self.error = self.error or _SLOW
         self._ready.set()
+
+    def _begin(self, grammar: CompiledGrammar) -> None:
+        """Follow a grammar from its beginning."""
+        self._matcher: LLMatcher = grammar.new_matcher()
+        self._raw = grammar.mask.copy()
 
     def _follow(self) -> None:
         token_id, self._next = self._next, None

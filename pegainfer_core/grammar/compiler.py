@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from pegainfer_core.grammar.grammar_text import GrammarProblem, grammar_text
-from pegainfer_core.grammar.token_bits import num_words
+from pegainfer_core.grammar.token_bits import bits_of, num_words
 from pegainfer_core.grammar.tokenizer_text import with_end_token
 
 if TYPE_CHECKING:
@@ -44,6 +44,7 @@ class CompiledGrammar:
     Attributes:
         mask: [words] int32, bits of the tokens that may come first.
         end_id: Stands for the end in masks, and for no token of the model.
+        behind_reasoning: The same form where it follows reasoning; None where it never does.
     """
 
     def __init__(self, matcher: LLMatcher, words: int, end_id: int) -> None:
@@ -53,6 +54,7 @@ class CompiledGrammar:
             GrammarProblem: There is none, or it takes too long.
         """
         self.end_id = end_id
+        self.behind_reasoning: CompiledGrammar | None = None
         self.mask = np.zeros(words, np.int32)
         self._matcher = matcher
         started_s = time.thread_time()
@@ -60,7 +62,8 @@ class CompiledGrammar:
             fill_mask(matcher, self.mask)
         except ValueError as error:
             raise GrammarProblem(_clause(str(error))) from error
-        if not self.mask.any():
+        self.mask &= ~bits_of([end_id], 32 * words)
+        if not self.mask.any() and not matcher.is_accepting():
             raise GrammarProblem(_NO_ANSWER)
         if time.thread_time() - started_s > MAX_FIRST_MASK_S:
             raise GrammarProblem("is too complex: its first mask takes too long; simplify it")
@@ -129,11 +132,16 @@ class GrammarCompiler:
         return found
 
     def _compile(self, wish: StructuredOutput) -> CompiledGrammar:
+        read = self._read(grammar_text(wish, behind_reasoning=False))
+        if wish.reasoning_end_id is not None:
+            read.behind_reasoning = self._read(grammar_text(wish, behind_reasoning=True))
+        return read
+
+    def _read(self, text: str) -> CompiledGrammar:
         from llguidance import LLMatcher
 
         if self._tokenizer is None:
             raise RuntimeError("the compiler was not prepared")
-        text = grammar_text(wish)
         matcher = LLMatcher(self._tokenizer, text, log_level=0, limits=_limits())
         if matcher.is_error():
             raise GrammarProblem(_clause(matcher.get_error()))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import TYPE_CHECKING, Final
 
 from pegainfer_core.grammar.schema_size import schema_problem
@@ -16,6 +17,8 @@ __all__ = ["GrammarProblem", "grammar_text"]
 
 MAX_CHOICES: Final = 10_000
 
+_JSON: Final = re.compile(r"%json\s*(?=\{)")
+_DECODER: Final = json.JSONDecoder()
 _WHITESPACE: Final = r" |\n[ \t]{0,32}"
 """Between JSON tokens: a model that has nothing to say must not fill its context with blanks."""
 _BEHIND_REASONING: Final = "start: BREAK? @body\nBREAK: /\\n{1,2}/\n"
@@ -26,15 +29,18 @@ class GrammarProblem(ValueError):
     """A grammar that cannot be followed; the text is a clause about the field it came in."""
 
 
-def grammar_text(wish: StructuredOutput) -> str:
+def grammar_text(wish: StructuredOutput, *, behind_reasoning: bool) -> str:
     """The JSON text of llguidance's grammar for a wish.
+
+    Args:
+        wish: The form.
+        behind_reasoning: Whether it follows reasoning, and a line break may stand before it.
 
     Raises:
         GrammarProblem: The wish is no JSON, empty or too large.
     """
-    body = _body(wish)
-    grammars = [{"name": "body", **body}]
-    if wish.reasoning_end_id is not None:
+    grammars = [{"name": "body", **_body(wish)}]
+    if behind_reasoning:
         grammars.insert(0, {"name": "start", "lark_grammar": _BEHIND_REASONING})
     return json.dumps({"grammars": grammars})
 
@@ -52,20 +58,47 @@ def _body(wish: StructuredOutput) -> Mapping[str, object]:
 
             return {"lark_grammar": f"start: /{regex_to_lark(wish.text, '')}/"}
         case "grammar":
-            return {"lark_grammar": wish.text}
+            return {"lark_grammar": _with_checked_schemas(wish.text)}
 
 
 def _schema(wish: StructuredOutput) -> object:
     schema = _read(wish.text)
+    _check(schema)
+    return _with_options(schema, strict=wish.strict) if isinstance(schema, dict) else schema
+
+
+def _check(schema: object) -> None:
     problem = schema_problem(schema)
     if problem is not None:
         raise GrammarProblem(f"has a schema that {problem}")
-    return _with_options(schema, strict=wish.strict) if isinstance(schema, dict) else schema
 
 
 def _with_options(schema: Mapping[str, object], *, strict: bool) -> dict[str, object]:
     options = {"whitespace_pattern": _WHITESPACE, "lenient": not strict}
     return {**schema, "x-guidance": options}
+
+
+def _with_checked_schemas(lark: str) -> str:
+    """A grammar with the options of the schemas in it, none of which is too large.
+
+    What is no JSON is left as it is, for llguidance to say so.
+    """
+    parts, place = [], 0
+    for match in _JSON.finditer(lark):
+        if match.start() < place:
+            continue  # inside of a schema
+        try:
+            schema, end = _DECODER.raw_decode(lark, match.end())
+        except (ValueError, RecursionError):
+            continue
+        _check(schema)
+        if isinstance(schema, dict):
+            given = schema.get("x-guidance")
+            own = given if isinstance(given, dict) else {}
+            schema = {**schema, "x-guidance": {"whitespace_pattern": _WHITESPACE, **own}}
+        parts += [lark[place : match.end()], json.dumps(schema, ensure_ascii=False)]
+        place = end
+    return "".join([*parts, lark[place:]])
 
 
 def _choices(text: str) -> list[str]:

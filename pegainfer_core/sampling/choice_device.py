@@ -68,7 +68,10 @@ class ChoiceDevice(Protocol):
         ...
 
     def give(self, table: DeviceTable) -> None:
-        """Let memory be taken again, by work that is submitted later."""
+        """Let memory be taken again, by work that is submitted later.
+
+        Until then it keeps its content: a choice that awaits masks may still use it.
+        """
         ...
 
     def write(self, address: int, values: IntArray) -> None:

@@ -11,6 +11,8 @@ from pegainfer_core.sampling import choice_words as place
 from pegainfer_core.sampling.sampler import NO_TOKEN
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from numpy.typing import NDArray
 
     from pegainfer_core.backend import Batch, Tensor
@@ -53,6 +55,7 @@ class NumpyDevice:
         self.taken: dict[int, int] = {}
         self.results = Results(np.zeros(0, np.int32), np.zeros((0, 68), np.int32))
         self._end = 256
+        self._masks = 0
 
     def take(self, num_bytes: int) -> Table:
         table = Table(self._end, num_bytes)
@@ -76,6 +79,15 @@ class NumpyDevice:
         counts[:] = 0
         counts[token_ids[:num_prompt]] |= 1
         np.add.at(counts, token_ids[num_prompt:], 2)
+
+    def mask_address(self, index: int) -> int:
+        if not self._masks:
+            self._masks = self.take(4 * 64 * self.num_slots).address
+        return self._masks + 4 * 64 * index
+
+    def put_masks(self, masks: Sequence[IntArray]) -> None:
+        for index, mask in enumerate(masks):
+            self.write(self.mask_address(index), mask)
 
     def choose(self, batch: Batch, logits: Tensor, *, draws: bool, full: bool) -> None:
         raise AssertionError("there are no batches here")

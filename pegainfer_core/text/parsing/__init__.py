@@ -4,6 +4,12 @@ Knows the forms that models write in; knows no protocol, tokenizer or engine.
 """
 
 from pegainfer_core.text.parsing.answer_parser import AnswerParser
+from pegainfer_core.text.parsing.call_grammar import (
+    CallableFunction,
+    CallGrammar,
+    json_rule,
+    lark_text,
+)
 from pegainfer_core.text.parsing.catalog import REASONING_PARSERS, TOOL_PARSERS
 from pegainfer_core.text.parsing.delta import (
     AnswerDelta,
@@ -12,6 +18,7 @@ from pegainfer_core.text.parsing.delta import (
     new_call_id,
 )
 from pegainfer_core.text.parsing.protocol import (
+    MarkedReasoning,
     ReasoningParser,
     ReasoningParserFactory,
     ToolParser,
@@ -26,6 +33,9 @@ __all__ = [
     "TOOL_PARSERS",
     "AnswerDelta",
     "AnswerParser",
+    "CallGrammar",
+    "CallableFunction",
+    "MarkedReasoning",
     "ReasoningParser",
     "ReasoningParserFactory",
     "ToolBlockParser",
@@ -36,5 +46,7 @@ __all__ = [
     "Tools",
     "WrittenCall",
     "join_deltas",
+    "json_rule",
+    "lark_text",
     "new_call_id",
 ]

@@ -1,9 +1,17 @@
 """The form of Hermes and Qwen3: `<tool_call>{"name": ..., "arguments": {...}}</tool_call>`."""
 
+import json
 from types import MappingProxyType
+from typing import Final
 
 import msgspec
 
+from pegainfer_core.text.parsing.call_grammar import (
+    CallableFunction,
+    Marker,
+    json_rule,
+    lark_text,
+)
 from pegainfer_core.text.parsing.json_text import ends_in_string, parse_object
 from pegainfer_core.text.parsing.protocol import Tools
 from pegainfer_core.text.parsing.tool_format import WrittenCall
@@ -11,6 +19,7 @@ from pegainfer_core.text.parsing.tool_format import WrittenCall
 __all__ = ["HermesFormat"]
 
 _OPEN, _CLOSE = "<tool_call>", "</tool_call>"
+_ANY: Final = {"type": "object"}
 
 
 class _Body(msgspec.Struct):
@@ -21,7 +30,7 @@ class _Body(msgspec.Struct):
 
 
 class HermesFormat:
-    """Implements `ToolFormat`."""
+    """Implements `ToolFormat` and `CallFormat`."""
 
     blocks = MappingProxyType({_OPEN: _CLOSE})
     heads = ()
@@ -47,6 +56,18 @@ class HermesFormat:
     def is_open(self, block: str) -> bool:
         """Whether the block ends inside a JSON string."""
         return ends_in_string(_inside(block))
+
+    def section(self, call: str, mark: Marker, *, many: bool) -> str:
+        """Calls one below the other."""
+        return f'{call} ("\\n" {call})*' if many else call
+
+    def call_rules(self, rule: str, function: CallableFunction, mark: Marker) -> str:
+        """The one way of writing that chat templates show."""
+        name = json.dumps(function.name, ensure_ascii=False)
+        head = lark_text(f'\n{{"name": {name}, "arguments": ')
+        arguments = json_rule(function.parameters or _ANY, strict=function.strict)
+        tail = lark_text("}\n")
+        return f"{rule}: {mark(_OPEN)} {head} {arguments} {tail} {mark(_CLOSE)}\n"
 
 
 def _inside(block: str) -> str:

@@ -1,11 +1,18 @@
 """What core asks of a parser. Parsers see text only, cut anywhere, and never an id of a token."""
 
 from collections.abc import Mapping, Sequence
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from pegainfer_core.text.parsing.delta import AnswerDelta
 
-__all__ = ["ReasoningParser", "ReasoningParserFactory", "ToolParser", "ToolParserFactory", "Tools"]
+__all__ = [
+    "MarkedReasoning",
+    "ReasoningParser",
+    "ReasoningParserFactory",
+    "ToolParser",
+    "ToolParserFactory",
+    "Tools",
+]
 
 Tools = Sequence[Mapping[str, object]]
 """The request's tools as the client sent them: `{"type": "function", "function": {...}}`."""
@@ -56,6 +63,19 @@ class ReasoningParser(Protocol):
     def flush(self) -> AnswerDelta:
         """End the text: return what was held back. Called once."""
         ...
+
+
+@runtime_checkable
+class MarkedReasoning(Protocol):
+    """What a reasoning parser has beside it if its markers tell where reasoning begins and ends.
+
+    Attributes:
+        start_tag: Opens reasoning at the beginning of an answer.
+        end_tag: Ends it.
+    """
+
+    start_tag: str
+    end_tag: str
 
 
 class ToolParserFactory(Protocol):

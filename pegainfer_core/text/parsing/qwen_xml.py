@@ -10,6 +10,13 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Final
 
+from pegainfer_core.text.parsing.call_grammar import (
+    CallableFunction,
+    Marker,
+    any_text,
+    json_rule,
+    lark_text,
+)
 from pegainfer_core.text.parsing.json_text import parse_json
 from pegainfer_core.text.parsing.protocol import Tools
 from pegainfer_core.text.parsing.tool_format import WrittenCall
@@ -19,6 +26,10 @@ __all__ = ["QwenXmlFormat"]
 _OPEN, _CLOSE = "<tool_call>", "</tool_call>"
 _FUNCTION, _END_FUNCTION = "<function=", "</function>"
 _PARAMETER = "<parameter="
+_BREAK: Final = "\n"
+_VALUE_CLOSE: Final = "\n</parameter>\n"
+_SHARED: Final = ("$defs", "definitions")
+"""What references in a parameter's schema point to."""
 _BLOCK: Final = re.compile(
     r"\s*(?:<tool_call>)?\s*<function=([^<>\s]+)>(.*)</function>\s*(?:</tool_call>)?\s*", re.DOTALL
 )
@@ -39,7 +50,7 @@ _TYPES: Final[Mapping[str, tuple[type, ...]]] = {
 
 
 class QwenXmlFormat:
-    """Implements `ToolFormat`."""
+    """Implements `ToolFormat` and `CallFormat`."""
 
     blocks = MappingProxyType({_OPEN: _CLOSE, _FUNCTION: _END_FUNCTION})
     heads = ()
@@ -69,6 +80,47 @@ class QwenXmlFormat:
         """Whether the block ends inside a parameter's value."""
         last = block.rfind(_PARAMETER)
         return last >= 0 and not _VALUE_END.search(block, last)
+
+    def section(self, call: str, mark: Marker, *, many: bool) -> str:
+        """Calls one below the other."""
+        return f'{call} ("\\n" {call})*' if many else call
+
+    def call_rules(self, rule: str, function: CallableFunction, mark: Marker) -> str:
+        """Parameters in the order of their declaration, with the outer tags."""
+        schema = function.parameters
+        declared = schema.get("properties")
+        properties = declared if isinstance(declared, Mapping) else {}
+        needed = schema.get("required")
+        required = needed if isinstance(needed, list) else []
+        parts, rules = [], ""
+        for number, (key, value) in enumerate(properties.items()):
+            name = f"{rule}_{number}"
+            parts.append(name if key in required else f"{name}?")
+            rules += _parameter_rules(name, str(key), value, function)
+        closed = function.strict or schema.get("additionalProperties") is False
+        if not properties and not closed:
+            parts.append(f"{rule}_any*")
+            rules += f"{rule}_any: {lark_text(_PARAMETER)} /[^<>\\n]+/ {lark_text('>' + _BREAK)} "
+            rules += f"{rule}_rest\n{any_text(f'{rule}_rest', _VALUE_CLOSE)}"
+        head = lark_text(f"\n{_FUNCTION}{function.name}>\n")
+        tail = f"{lark_text(f'{_END_FUNCTION}{_BREAK}')} {mark(_CLOSE)}"
+        return f"{rule}: {mark(_OPEN)} {head} {' '.join(parts)} {tail}\n{rules}"
+
+
+def _parameter_rules(rule: str, key: str, schema: object, function: CallableFunction) -> str:
+    """Rules of a parameter: JSON where the schema allows no text, else text."""
+    head = lark_text(f"{_PARAMETER}{key}>{_BREAK}")
+    body = schema if isinstance(schema, Mapping) else {}
+    types = _types(body)
+    choices = body.get("enum")
+    if isinstance(choices, list) and choices and all(isinstance(c, str) for c in choices):
+        texts = " | ".join(lark_text(choice) for choice in choices)
+        return f"{rule}: {head} ({texts}) {lark_text(_VALUE_CLOSE)}\n"
+    if not types or "string" in types:
+        return f"{rule}: {head} {rule}_text\n{any_text(f'{rule}_text', _VALUE_CLOSE)}"
+    shared = {name: function.parameters[name] for name in _SHARED if name in function.parameters}
+    value = json_rule({**shared, **body}, strict=function.strict)
+    return f"{rule}: {head} {rule}_json {lark_text(_VALUE_CLOSE)}\n{rule}_json: {value}\n"
 
 
 def _schemas(name: str, tools: Tools) -> Mapping[str, object]:

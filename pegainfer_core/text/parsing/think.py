@@ -30,9 +30,11 @@ class _Place(Enum):
 
 
 class ThinkParser:
-    """Implements `ReasoningParser`; the class is its own factory."""
+    """Implements `ReasoningParser` and `MarkedReasoning`; the class is its own factory."""
 
     tags = (_OPEN, _CLOSE)
+    start_tag = _OPEN
+    end_tag = _CLOSE
 
     def __init__(self, prompt: str, continued: str = "") -> None:
         """A parser for the answer to a prompt; see `ReasoningParserFactory`."""

@@ -29,7 +29,7 @@ class AnswerOutput:
     """Builds one answer.
 
     Attributes:
-        called: Whether there was a tool call.
+        called: Whether there was a tool call that the client had not named.
         too_many_calls: Whether a call beyond the one that was asked for has ended the answer.
         num_reasoning_tokens: Tokens of the reasoning and its markers; None without a parser.
     """
@@ -42,6 +42,7 @@ class AnswerOutput:
         self._parser: AnswerParser | None = parsing.parser() if parsing else None
         self._end_token_ids = end_token_ids
         self._one_call = parsing is not None and parsing.one_call
+        self._forced = parsing is not None and parsing.forced
         self._hide_reasoning = parsing is not None and parsing.hide_reasoning
         self._text = TextOutput(
             tokenizer,
@@ -106,7 +107,7 @@ class AnswerOutput:
             answer = msgspec.structs.replace(answer, reasoning="")
         if not answer.tool_calls:
             return answer
-        self.called = True
+        self.called = not self._forced
         first = tuple(call for call in answer.tool_calls if call.index == 0)
         if self._one_call and len(first) < len(answer.tool_calls):
             self.too_many_calls = True

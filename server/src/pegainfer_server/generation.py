@@ -25,7 +25,7 @@ from pegainfer_core.contract import (
 from pegainfer_core.plugin import RequestRecord
 from pegainfer_core.text import AnswerDelta, join_deltas
 from pegainfer_server.answer_output import AnswerOutput
-from pegainfer_server.api_error import ApiError, rejected
+from pegainfer_server.api_error import ApiError, invalid, rejected
 from pegainfer_server.protocol.usage import Usage
 
 if TYPE_CHECKING:
@@ -213,7 +213,13 @@ class Generation:
         elif isinstance(event, Rejected):
             self._error = rejected(event.reason, self.job.prompt_param, self.job.renames)
         elif isinstance(event, Error):
-            self._error = self._owner.engine_error(event.message)
+            self._error = self._engine_error(event)
+
+    def _engine_error(self, event: Error) -> ApiError:
+        if not event.field:
+            return self._owner.engine_error(event.message)
+        name = self.job.renames.get(event.field, event.field)
+        return invalid(event.message.replace(event.field, name, 1), name)
 
     def _tokens(self, event: Tokens) -> Piece:
         delta, answer = self._output.push(event.token_ids)

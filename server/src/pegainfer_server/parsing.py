@@ -65,12 +65,14 @@ class Parsing:
         tools: Makes its tool-call parser.
         one_call: End the answer before a second call.
         hide_reasoning: Show no reasoning.
+        forced: The client has named the function that is called: its call is no reason to end.
     """
 
     reasoning: Callable[[], ReasoningParser] | None = None
     tools: Callable[[], ToolParser] | None = None
     one_call: bool = False
     hide_reasoning: bool = False
+    forced: bool = False
 
     def parser(self) -> AnswerParser:
         """A parser for one answer."""

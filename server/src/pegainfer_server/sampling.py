@@ -12,6 +12,7 @@ from pegainfer_server.protocol.sampling_fields import MAX_CHOICES, MAX_STOP_STRI
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from pegainfer_core.contract import StructuredOutput
     from pegainfer_core.text import Tokenizer
     from pegainfer_server.protocol.sampling_fields import SamplingFields
 
@@ -96,6 +97,7 @@ def sampling_params(
     max_tokens: int | None,
     logprobs: int | None,
     prompt_logprobs: int | None,
+    structured: StructuredOutput | None = None,
 ) -> SamplingParams:
     """Merge a request with the defaults. Ranges are the engine's to check.
 
@@ -106,6 +108,7 @@ def sampling_params(
         max_tokens: Most tokens to generate, None to fill the context.
         logprobs: Alternatives for generated tokens, None for no log-probabilities.
         prompt_logprobs: The same for prompt tokens.
+        structured: The form of the answer.
 
     Raises:
         ApiError: 400 naming the field.
@@ -130,6 +133,7 @@ def sampling_params(
         ignore_eos=bool(request.ignore_eos),
         logprobs=logprobs,
         prompt_logprobs=prompt_logprobs,
+        structured=structured,
     )
 
 

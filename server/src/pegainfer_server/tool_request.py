@@ -10,7 +10,7 @@ import msgspec
 from pegainfer_server.api_error import invalid, unsupported
 from pegainfer_server.parsing import Parsing
 from pegainfer_server.protocol.decode import wrong_value
-from pegainfer_server.protocol.tools import ToolDeclarations
+from pegainfer_server.protocol.tools import FunctionChoice, ToolDeclarations
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -26,21 +26,21 @@ def offered_tools(data: ChatRequest, parsers: ChatParsers) -> list[dict[str, obj
     """The tools that the model is told of; none when it must not call any.
 
     Raises:
-        ApiError: 400, a malformed declaration, or a wish that needs a grammar or a parser.
+        ApiError: 400, a malformed declaration or choice, or calls that nobody can read.
     """
     tools = checked_tools(data.tools)
     choice = data.tool_choice
-    if choice == "required" or isinstance(choice, dict):
-        what = "a named function" if isinstance(choice, dict) else '"required"'
-        raise unsupported(
-            f"tool_choice: {what} needs output held to a grammar, which this server does not have "
-            'yet; send "auto" or "none"',
+    forced = forced_function(data)
+    if isinstance(choice, str) and choice not in ("auto", "none", "required"):
+        raise invalid(
+            "tool_choice must be auto, none, required or a function, not "
+            f"{choice[:_SHOWN_CHARS]!r}",
             "tool_choice",
         )
-    if choice not in (None, "auto", "none"):
-        raise invalid(
-            f"tool_choice must be auto or none, not {choice[:_SHOWN_CHARS]!r}", "tool_choice"
-        )
+    if choice == "required" and not tools:
+        raise invalid('tool_choice: "required" needs tools', "tool_choice")
+    if forced is not None and forced not in _names(tools):
+        raise invalid(f"tool_choice names {forced!r}, which is not among tools", "tool_choice")
     if not tools or choice == "none":
         return []
     if parsers.tools is None:
@@ -61,18 +61,32 @@ def checked_tools(tools: list[dict[str, object]] | None) -> list[dict[str, objec
     if not tools:
         return []
     try:
-        declared = msgspec.convert({"tools": tools}, ToolDeclarations).tools
+        msgspec.convert({"tools": tools}, ToolDeclarations)
     except msgspec.ValidationError as error:
         raise wrong_value(str(error)) from error
-    for index, tool in enumerate(declared):
-        if tool.function.strict:
-            field = f"tools[{index}].function.strict"
-            raise unsupported(
-                f"{field}: true needs output held to a grammar, which this server does not have "
-                "yet; send false",
-                field,
-            )
     return tools
+
+
+def forced_function(data: ChatRequest) -> str | None:
+    """The function that the answer must call, None if none is named.
+
+    Raises:
+        ApiError: 400, the choice has another form.
+    """
+    if not isinstance(data.tool_choice, dict):
+        return None
+    try:
+        return msgspec.convert(data.tool_choice, FunctionChoice).function.name
+    except msgspec.ValidationError as error:
+        raise invalid(
+            'tool_choice must be {"type": "function", "function": {"name": ...}}: ' + str(error),
+            "tool_choice",
+        ) from error
+
+
+def _names(tools: Sequence[dict[str, object]]) -> list[str]:
+    declared = msgspec.convert({"tools": tools}, ToolDeclarations).tools
+    return [tool.function.name for tool in declared]
 
 
 def parsing_of(
@@ -89,4 +103,5 @@ def parsing_of(
         tools=None if make_tools is None else partial(make_tools, tools),
         one_call=data.parallel_tool_calls is False,
         hide_reasoning=data.include_reasoning is False,
+        forced=isinstance(data.tool_choice, dict),
     )

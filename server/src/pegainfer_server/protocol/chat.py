@@ -23,7 +23,7 @@ class ChatRequest(SamplingFields, frozen=True, kw_only=True):
         top_logprobs: Alternatives to show beside each token; needs `logprobs`.
         chat_template_kwargs: Variables of the chat template, such as `enable_thinking`.
         tools: Functions the model may call: `{"type": "function", "function": {...}}`.
-        tool_choice: "auto" or "none".
+        tool_choice: "auto", "none", "required", or the function that must be called.
         parallel_tool_calls: Whether an answer may hold more than one call; true by default.
         include_reasoning: Show the model's reasoning; true by default.
         separate_reasoning: Tell reasoning and content apart; true by default.

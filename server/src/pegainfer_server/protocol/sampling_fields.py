@@ -5,6 +5,8 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
+from pegainfer_server.protocol.structured import JsonSchema, ResponseFormat, StructuredOutputs
+
 MAX_STOP_STRINGS = 16
 MAX_CHOICES = 256
 """Most answers to one request: samples of all its prompts."""
@@ -52,7 +54,13 @@ class GenerationFields(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SamplingFields(GenerationFields, frozen=True, kw_only=True):
-    """What completions and chats take."""
+    """What completions and chats take.
+
+    Attributes:
+        response_format: OpenAI's way to say which form the answer must have.
+        structured_outputs: More such forms.
+        guided_json: Another name of `structured_outputs.json`, as are those below of others.
+    """
 
     stop: str | list[str] | None = None
     include_stop_str_in_output: bool | None = None
@@ -64,6 +72,12 @@ class SamplingFields(GenerationFields, frozen=True, kw_only=True):
     truncate_prompt_tokens: Annotated[int, Meta(ge=-1)] | None = None
     return_token_ids: bool | None = None
     return_tokens_as_token_ids: bool | None = None
+    response_format: ResponseFormat | None = None
+    structured_outputs: StructuredOutputs | None = None
+    guided_json: JsonSchema | None = None
+    guided_regex: str | None = None
+    guided_choice: list[str] | None = None
+    guided_grammar: str | None = None
 
     @property
     def stop_strings(self) -> list[str]:

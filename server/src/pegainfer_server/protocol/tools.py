@@ -13,7 +13,7 @@ class FunctionDeclaration(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         parameters: JSON schema of its arguments.
-        strict: Only false: nothing holds the model to the schema.
+        strict: Whether calls are held to the schema.
     """
 
     name: FunctionName
@@ -33,6 +33,19 @@ class ToolDeclarations(msgspec.Struct, frozen=True, kw_only=True):
     """The part of a request that declares tools."""
 
     tools: list[ToolDeclaration]
+
+
+class ChosenFunction(msgspec.Struct, frozen=True, kw_only=True):
+    """A declared function, by its name."""
+
+    name: str
+
+
+class FunctionChoice(msgspec.Struct, frozen=True, kw_only=True):
+    """The function that must be called."""
+
+    type: Literal["function"]
+    function: ChosenFunction
 
 
 class CalledFunction(msgspec.Struct, frozen=True, kw_only=True):

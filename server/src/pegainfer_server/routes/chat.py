@@ -21,7 +21,9 @@ from pegainfer_server.routes.body import JSON_BODY, documented, strict_body
 from pegainfer_server.sampling import check_shared, renames, sampling_params
 from pegainfer_server.served_model import ServedModel
 from pegainfer_server.state import ServerState
+from pegainfer_server.structured_request import behind_reasoning, structured_wish
 from pegainfer_server.tool_request import offered_tools, parsing_of
+from pegainfer_server.tool_wish import tool_wish
 
 PATH = "/v1/chat/completions"
 
@@ -61,6 +63,7 @@ async def chat_job(model: ServedModel, data: ChatRequest, request_id: str) -> Jo
     check_shared(data)
     asked, limit_name = _max_tokens(data)
     tools = offered_tools(data, model.parsers)
+    wish = tool_wish(data, tools, model.parsers, model.tokenizer, structured_wish(data))
     whole = await rendered_chat(model, data, tools)
     prompt, max_tokens = fit_context(
         whole,
@@ -77,7 +80,11 @@ async def chat_job(model: ServedModel, data: ChatRequest, request_id: str) -> Jo
         model=name,
         prompt_token_ids=prompt.token_ids,
         prompt_param="messages",
-        renames=renames(logprobs="top_logprobs", max_tokens=limit_name),
+        renames=renames(
+            logprobs="top_logprobs",
+            max_tokens=limit_name,
+            structured="response_format" if wish is None else wish.field,
+        ),
         params=sampling_params(
             data,
             model.sampling_defaults,
@@ -85,6 +92,7 @@ async def chat_job(model: ServedModel, data: ChatRequest, request_id: str) -> Jo
             max_tokens=max_tokens,
             logprobs=_num_logprobs(data),
             prompt_logprobs=data.prompt_logprobs,
+            structured=None if wish is None else behind_reasoning(wish.form, model, whole),
         ),
         parsing=parsing_of(data, model.parsers, tools, whole),
     )

@@ -27,6 +27,7 @@ from pegainfer_server.routes.body import JSON_BODY, documented, strict_body
 from pegainfer_server.sampling import check_num_choices, check_shared, renames, sampling_params
 from pegainfer_server.served_model import ServedModel
 from pegainfer_server.state import ServerState
+from pegainfer_server.structured_request import structured_wish
 
 PATH = "/v1/completions"
 _THREAD_TOKENS = 2048
@@ -70,6 +71,7 @@ async def completion_jobs(
     check_shared(data)
     if data.max_tokens == 0 and not data.echo and data.prompt_logprobs is None:
         raise invalid("max_tokens 0 needs echo or prompt_logprobs", "max_tokens")
+    wish = structured_wish(data)
     given = completion_inputs(data.prompt)
     check_num_choices(data, len(given))
     add_special_tokens = data.add_special_tokens is not False
@@ -92,7 +94,7 @@ async def completion_jobs(
         model=name,
         prompt_token_ids=first.token_ids,
         prompt_param=first.param,
-        renames=renames(),
+        renames=renames() if wish is None else renames(structured=wish.field),
         params=sampling_params(
             data,
             model.sampling_defaults,
@@ -100,6 +102,7 @@ async def completion_jobs(
             max_tokens=max_tokens,
             logprobs=data.logprobs,
             prompt_logprobs=_prompt_logprobs(data),
+            structured=None if wish is None else wish.form,
         ),
     )
     echoes: list[Echo | None] = [None] * len(prompts)

@@ -1,0 +1,55 @@
+"""Fields that say which form an answer must have. Which of them count is resolved elsewhere."""
+
+import msgspec
+from msgspec import field
+
+JsonSchema = str | dict[str, object] | bool
+"""A schema, or its JSON text."""
+
+
+class JsonSchemaFormat(msgspec.Struct, frozen=True, kw_only=True):
+    """A schema by which an answer is made.
+
+    Attributes:
+        name: Without meaning here.
+        description: Without meaning here.
+        json_schema: The schema.
+        strict: With false, keywords that cannot be enforced are ignored instead of refused.
+    """
+
+    name: str | None = None
+    description: str | None = None
+    json_schema: dict[str, object] | bool | None = field(name="schema", default=None)
+    strict: bool | None = None
+
+
+class ResponseFormat(msgspec.Struct, frozen=True, kw_only=True):
+    """OpenAI's way to ask for a form.
+
+    Attributes:
+        type: "text", "json_object" or "json_schema".
+        json_schema: Only with "json_schema".
+        top_schema: With "json_object", a schema for the object.
+    """
+
+    type: str
+    json_schema: JsonSchemaFormat | None = None
+    top_schema: dict[str, object] | None = field(name="schema", default=None)
+
+
+class StructuredOutputs(msgspec.Struct, frozen=True, kw_only=True):
+    """Exactly one of these.
+
+    Attributes:
+        json: A schema, or its JSON text.
+        regex: A regular expression for the whole answer.
+        choice: The answers to choose from.
+        grammar: In llguidance's variant of Lark.
+        json_object: True for any JSON object.
+    """
+
+    json: JsonSchema | None = None
+    regex: str | None = None
+    choice: list[str] | None = None
+    grammar: str | None = None
+    json_object: bool | None = None
