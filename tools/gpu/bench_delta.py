@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from pegainfer_core.kernels import KernelSpec
 
 BYTES_A_S: Final = 4.4e12
-PRODUCTS_A_S: Final = {"prepare_pieces": 495e12, "scan_pieces": 495e12}
-"""Operations on ten bits of float32 that an H200's tensor cores are sold with."""
+PRODUCTS_A_S: Final = dict.fromkeys(("relate_pieces", "write_pieces", "scan_pieces"), 990e12)
+"""Operations on halves that an H200's tensor cores are sold with."""
 
 _LAYERS: Final = 24
 _MAX_TOKENS: Final = 16_384
@@ -96,7 +96,9 @@ class DeltaBench:
             self.backend.device.fill(address(part), 0, num_bytes)
         self.library = NotingLibrary(self.backend.library)
         device = self.backend.device
-        self.ops = CudaRecurrentOps(self.backend.ops, device, self.library)  # type: ignore[arg-type]
+        self.ops = CudaRecurrentOps(
+            self.backend.ops, self.backend.cuda_products, device, self.library
+        )  # type: ignore[arg-type]
         self.projected = self._tensor(_MAX_TOKENS, self.shape.projected_width)
         self.gated = self._tensor(_MAX_TOKENS, self.shape.value_width)
         self.weights = self._weights()
@@ -129,9 +131,10 @@ class DeltaBench:
         shape, piece = self.shape, _PIECE
         conv, values, heads = shape.conv_width, shape.value_width, shape.num_value_heads
         k, v = shape.key_dim, shape.value_dim
-        scratch = 4 * heads * (k + v + piece + 1)
+        keys = 2 * shape.key_width
         by_head = {
-            "prepare_pieces": 2 * piece * (2 * k + k + v) + 2 * piece * piece,
+            "relate_pieces": 2 * piece * 2 * k,
+            "write_pieces": 2 * piece * (k + v),
             "scan_pieces": 2 * (3 * k * v + piece * v),
         }
         num_bytes = {
@@ -139,8 +142,10 @@ class DeltaBench:
             "delta_step": num_decode * (8 * heads * k * v + 2 * conv + 4 * values),
             "conv_pieces": tokens * 4 * conv,
             "keep_inputs": 12 * conv,
-            "prepare_pieces": tokens * (2 * conv + scratch),
-            "scan_pieces": tokens * (4 * shape.key_width + scratch + 2 * values),
+            "relate_pieces": tokens * (4 * keys + heads * (6 * piece + 16)),
+            "invert_pieces": tokens * heads * (8 * piece + 8),
+            "write_pieces": tokens * (2 * values + keys + heads * (4 * piece + 2 * k + 4 * v)),
+            "scan_pieces": tokens * (2 * keys + heads * (2 * piece + 2 * k + 6 * v + 12)),
             "gated_norm": tokens * 6 * values,
         }[function]
         return float(num_bytes), float(tokens * heads * by_head.get(function, 0))

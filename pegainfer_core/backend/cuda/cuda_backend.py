@@ -90,7 +90,8 @@ class CudaBackend(Backend):
         self._foreign_bytes = total - free
         self.library = KernelLibrary(self.device.arch, cache)
         self.products = Products(self.device, _tuned_products(self.device, self.library))
-        self.ops = CudaOps(self.device, self.library, self.products)
+        self.ops = own = CudaOps(self.device, self.library, self.products)
+        self.cuda_products = own.products
         self._num_kv_heads = num_kv_heads
         self._group = group
         self._record = record
@@ -257,12 +258,14 @@ class CudaBackend(Backend):
 
     def recurrent_ops(self) -> CudaRecurrentOps:
         """Beside the ops of now."""
-        return CudaRecurrentOps(self.ops, self.device, self.library)
+        return CudaRecurrentOps(self.ops, self.cuda_products, self.device, self.library)
 
     def prepare_recurrent(self, shape: DeltaShape, hidden: int, layout: StateLayout) -> None:
         """Build and load the kernels of recurrent layers; steps carry their work from now on."""
         self._recurrent = True
-        self.library.prepare(catalog.recurrent_specs(delta_sizes(shape, layout.dtype)))
+        self.library.prepare(
+            catalog.recurrent_specs(delta_sizes(shape, layout.dtype), self.device.arch)
+        )
 
     def state_pool(self, layout: StateLayout, num_slots: int) -> StatePool:
         """Uninitialised slots; padding rows have none and touch none.

@@ -78,8 +78,7 @@ class CudaOps(Ops):
         count, cuda = batch.num_tokens, cast(CudaBatch, batch)
         # Laid out even if the first step is small.
         normed = workspace.buffer("normed", hidden.width, hidden.dtype)
-        fuses = lora is None and weights.input_norm.dtype is hidden.dtype
-        if fuses and self.products.takes_few_rows(count, hidden, qkv):
+        if lora is None and self.products.takes_few_rows(count, hidden, qkv):
             norm = RmsNorm(weights.input_norm, shape.norm_eps)
             self.products.normed(count, hidden, norm, weights.qkv, qkv)
         else:
@@ -117,8 +116,7 @@ class CudaOps(Ops):
         # Laid out even if the first step is small.
         normed = workspace.buffer("normed", hidden.width, hidden.dtype)
         gate_up = workspace.buffer("gate_up", weights.gate_up.shape[0], hidden.dtype)
-        fuses = lora is None and weights.norm.dtype is hidden.dtype
-        if fuses and self.products.takes_few_rows(count, hidden, activated):
+        if lora is None and self.products.takes_few_rows(count, hidden, activated):
             norm = RmsNorm(weights.norm, weights.norm_eps)
             self.products.normed(count, hidden, norm, weights.gate_up, activated, gated=True)
             return

@@ -140,7 +140,10 @@ class CudaProducts:
         add: bool = False,
     ) -> None:
         rows = next(rows for rows in catalog.FEW_ROWS if rows >= count)
-        spec = catalog.few_rows(x.width, rows, norm=norm is not None, gated=gated, add=add)
+        scale_type = element(norm.weight.dtype) if norm else "bf16"
+        spec = catalog.few_rows(
+            x.width, rows, norm=norm is not None, gated=gated, add=add, scale=scale_type
+        )
         split = catalog.few_rows_split(x.width, norm=norm is not None)
         kernel = self._library.get(spec)
         # One more than run at once would come after all others.

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from functools import cache, partial
-from typing import TYPE_CHECKING, NamedTuple, cast
+from typing import TYPE_CHECKING, Final, Generic, NamedTuple, TypeVar, cast
 
 from pegainfer_core.backend.cuda.arrays import address, element, empty_tensor
+from pegainfer_core.backend.cuda.cuda_products import RmsNorm
 from pegainfer_core.backend.dtype import DType
 from pegainfer_core.backend.recurrent_ops import RecurrentOps
 from pegainfer_core.backend.workspace import Workspace
@@ -14,6 +15,7 @@ from pegainfer_core.kernels import catalog
 if TYPE_CHECKING:
     from pegainfer_core.backend.batch import Batch
     from pegainfer_core.backend.cuda.cuda_batch import CudaBatch
+    from pegainfer_core.backend.cuda.cuda_products import CudaProducts
     from pegainfer_core.backend.cuda.device import Device
     from pegainfer_core.backend.cuda.library import KernelLibrary
     from pegainfer_core.backend.cuda.recurrent_items import RecurrentWork
@@ -24,22 +26,41 @@ if TYPE_CHECKING:
     from pegainfer_core.kernels import KernelSpec
 
 
-class PieceScratch(NamedTuple):
-    """What pieces prepare for the scan, a row a token.
+T = TypeVar("T")
+
+_FACTORS: Final = {"fp16": DType.FLOAT16, "fp32": DType.FLOAT32}
+
+
+class PieceScratch(NamedTuple, Generic[T]):
+    """What pieces prepare for the scan, a row a token; factors are of the type of factors.
 
     Attributes:
-        reads: [tokens, value heads * key_dim] float32.
+        queries: [tokens, key_width] factors.
+        keys: [tokens, key_width] factors.
+        scores: [tokens, value heads * PIECE_TOKENS] factors.
+        systems: [tokens, value heads * PIECE_TOKENS] float32.
+        of_values: [tokens, value heads * PIECE_TOKENS] factors.
+        of_keys: [tokens, value heads * PIECE_TOKENS] factors.
+        reads: [tokens, value heads * key_dim] factors.
         writes: [tokens, value_width] float32.
-        scores: [tokens, value heads * PIECE_TOKENS] float32.
+        strengths: [tokens, value heads] float32.
         decays: [tokens, value heads] float32.
-        systems: [tokens, value heads * PIECE_TOKENS] float32, which the scan does not need.
+        query_factors: [tokens, value heads] float32.
+        key_factors: [tokens, value heads] float32.
     """
 
-    reads: Tensor
-    writes: Tensor
-    scores: Tensor
-    decays: Tensor
-    systems: Tensor
+    queries: T
+    keys: T
+    scores: T
+    systems: T
+    of_values: T
+    of_keys: T
+    reads: T
+    writes: T
+    strengths: T
+    decays: T
+    query_factors: T
+    key_factors: T
 
 
 class CudaRecurrentOps(RecurrentOps):
@@ -47,16 +68,40 @@ class CudaRecurrentOps(RecurrentOps):
 
     Args:
         ops: The same backend's.
+        products: Which kernel computes a product.
         device: Where everything lies.
         library: Its kernels.
     """
 
-    def __init__(self, ops: Ops, device: Device, library: KernelLibrary) -> None:
+    def __init__(
+        self, ops: Ops, products: CudaProducts, device: Device, library: KernelLibrary
+    ) -> None:
         super().__init__(ops)
+        self._products = products
         self._device = device
         self._library = library
+        self._overlaps = device.arch >= catalog.OVERLAP_ARCH
         # Of the primitive op alone, which is given none.
         self._own: dict[int, Workspace] = {}
+
+    def norm_project(
+        self,
+        batch: Batch,
+        hidden: Tensor,
+        norm: Tensor,
+        norm_eps: float,
+        weight: Tensor,
+        projected: Tensor,
+        workspace: Workspace,
+    ) -> None:
+        """See `RecurrentOps.norm_project`; of few rows in one launch."""
+        count = batch.num_tokens
+        if self._products.takes_few_rows(count, hidden, projected):
+            # Laid out even if the first step is small.
+            workspace.buffer("normed", hidden.width, hidden.dtype)
+            self._products.normed(count, hidden, RmsNorm(norm, norm_eps), weight, projected)
+        else:
+            super().norm_project(batch, hidden, norm, norm_eps, weight, projected, workspace)
 
     def gated_delta(
         self,
@@ -73,7 +118,7 @@ class CudaRecurrentOps(RecurrentOps):
         mixed = workspace.buffer("mixed", shape.conv_width, projected.dtype)
         delta = workspace.buffer("delta", shape.value_width, projected.dtype)
         # Laid out even if the first steps only decode.
-        scratch = _piece_scratch(workspace, shape)
+        scratch = _piece_scratch(workspace, shape, projected.dtype)
         self.causal_conv(batch, projected, weights.conv, shape, states, layer, mixed)
         cuda, work = _split(batch)
         if cuda.num_rows:
@@ -115,14 +160,14 @@ class CudaRecurrentOps(RecurrentOps):
         blocks = -(-width // catalog.CONV_BLOCK)
         if cuda.num_rows:
             self._launch(
-                catalog.conv_step(sizes), (cuda.num_rows, blocks),
+                catalog.conv_step(sizes, overlaps=self._overlaps), (cuda.num_rows, blocks),
                 address(projected), address(taps), cuda.positions, work.row_slots, work.row_saves,
                 slots, address(mixed), projected.width, width, distance,
             )  # fmt: skip
         if work.num_pieces:
             self._launch(
                 catalog.conv_pieces(sizes),
-                (work.num_pieces, -(-width // catalog.CONV_PIECE_BLOCK)),
+                (work.num_pieces, catalog.conv_piece_programs(sizes)),
                 address(projected), address(taps), work.pieces, work.piece_count, slots,
                 address(mixed), projected.width, width, distance,
             )  # fmt: skip
@@ -151,7 +196,7 @@ class CudaRecurrentOps(RecurrentOps):
             rows = mixed.shape[0]
             if rows not in self._own:
                 self._own[rows] = Workspace(partial(empty_tensor, self._device), rows, rows)
-            scratch = _piece_scratch(self._own[rows], shape)
+            scratch = _piece_scratch(self._own[rows], shape, projected.dtype)
             self._scan(work, mixed, projected, weights, shape, states, layer, delta, scratch)
 
     def gated_norm(
@@ -184,7 +229,9 @@ class CudaRecurrentOps(RecurrentOps):
         memory, distance = _memories(states, layer)
         gates = shape.conv_width
         self._launch(
-            catalog.delta_step(_sizes(shape, projected.dtype), gated=gated),
+            catalog.delta_step(
+                _sizes(shape, projected.dtype), gated=gated, overlaps=self._overlaps
+            ),
             (batch.num_rows, shape.num_value_heads),
             address(mixed), address(projected), address(weights.decay_rate),
             address(weights.decay_bias), address(weights.norm), batch.positions, work.row_slots,
@@ -203,25 +250,38 @@ class CudaRecurrentOps(RecurrentOps):
         states: StatePool,
         layer: int,
         delta: Tensor,
-        scratch: PieceScratch,
+        scratch: PieceScratch[Tensor],
     ) -> None:
         """All other rows: pieces at once, then each row's in order."""
         sizes, num_heads = _sizes(shape, projected.dtype), shape.num_value_heads
-        between = [address(tensor) for tensor in scratch]
-        scale = shape.key_dim**-0.5
+        at = PieceScratch(*(address(tensor) for tensor in scratch))
+        grid = (work.num_pieces, num_heads)
         self._launch(
-            catalog.prepare_pieces(sizes), (work.num_pieces, num_heads),
+            catalog.relate_pieces(sizes), grid,
             address(mixed), address(projected), address(weights.decay_rate),
-            address(weights.decay_bias), work.pieces, work.piece_count, *between,
+            address(weights.decay_bias), work.pieces, work.piece_count, at.queries, at.keys,
+            at.scores, at.systems, at.strengths, at.decays, at.query_factors, at.key_factors,
             projected.width, shape.conv_width + shape.value_width, shape.num_key_heads, num_heads,
-            scale,
+            shape.key_dim**-0.5,
+        )  # fmt: skip
+        self._launch(
+            catalog.invert_pieces(sizes), grid,
+            work.pieces, work.piece_count, at.systems, at.strengths, at.decays, at.of_values,
+            at.of_keys, num_heads,
+        )  # fmt: skip
+        self._launch(
+            catalog.write_pieces(sizes), grid,
+            address(mixed), work.pieces, work.piece_count, at.keys, at.of_values, at.of_keys,
+            at.reads, at.writes, shape.num_key_heads, num_heads,
         )  # fmt: skip
         memory, distance = _memories(states, layer)
-        parts = -(-shape.value_dim // catalog.scan_channels(sizes))
+        channels = catalog.scan_channels(sizes, work.num_rows * num_heads)
         self._launch(
-            catalog.scan_pieces(sizes), (work.num_rows * num_heads, parts),
-            address(mixed), work.pieces, work.row_pieces, *between[:-1], memory, address(delta),
-            shape.num_key_heads, num_heads, distance, scale,
+            catalog.scan_pieces(sizes, channels),
+            (work.num_rows * num_heads, -(-shape.value_dim // channels)),
+            work.pieces, work.row_pieces, at.queries, at.keys, at.reads, at.writes, at.scores,
+            at.decays, at.query_factors, at.key_factors, memory, address(delta),
+            shape.num_key_heads, num_heads, distance,
         )  # fmt: skip
 
     def _gate(
@@ -286,15 +346,22 @@ def _memories(states: StatePool, layer: int) -> tuple[int, int]:
     return at, layout.num_layers * of_layer
 
 
-def _piece_scratch(workspace: Workspace, shape: DeltaShape) -> PieceScratch:
-    heads = shape.num_value_heads
-    widths = {
-        "delta_reads": heads * shape.key_dim,
-        "delta_writes": heads * shape.value_dim,
-        "delta_scores": heads * catalog.PIECE_TOKENS,
-        "delta_decays": heads,
-        "delta_systems": heads * catalog.PIECE_TOKENS,
-    }
+def _piece_scratch(workspace: Workspace, shape: DeltaShape, dtype: DType) -> PieceScratch[Tensor]:
+    heads, exact = shape.num_value_heads, DType.FLOAT32
+    factor = _FACTORS[_sizes(shape, dtype).factor]
+    each = heads * catalog.PIECE_TOKENS
+    buffer = workspace.buffer
     return PieceScratch(
-        *(workspace.buffer(name, width, DType.FLOAT32) for name, width in widths.items())
+        queries=buffer("delta_queries", shape.key_width, factor),
+        keys=buffer("delta_keys", shape.key_width, factor),
+        scores=buffer("delta_scores", each, factor),
+        systems=buffer("delta_systems", each, exact),
+        of_values=buffer("delta_of_values", each, factor),
+        of_keys=buffer("delta_of_keys", each, factor),
+        reads=buffer("delta_reads", heads * shape.key_dim, factor),
+        writes=buffer("delta_writes", shape.value_width, exact),
+        strengths=buffer("delta_strengths", heads, exact),
+        decays=buffer("delta_decays", heads, exact),
+        query_factors=buffer("delta_query_factors", heads, exact),
+        key_factors=buffer("delta_key_factors", heads, exact),
     )

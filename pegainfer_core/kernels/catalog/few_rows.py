@@ -30,6 +30,9 @@ The same for any rows, so that a row's sums are the same whatever rows are besid
 _REGISTERS: Final = {1: 112, 8: 112, 16: 255}
 """Most of a thread, by rows there is room for."""
 
+_WIDE_REGISTERS: Final = 120
+"""At least as many where the norm's weights are in float32."""
+
 _SHARED_BYTES: Final = 227 << 10
 _MAX_DEPTH: Final = 44
 """Of 4 KB each: so many that only one block fits a multiprocessor; more were not measured."""
@@ -63,6 +66,7 @@ def few_rows(
     norm: bool = False,
     gated: bool = False,
     add: bool = False,
+    scale: ElementType = "bf16",
     **changes: int,
 ) -> KernelSpec:
     """The product with what surrounds it; the source says what the constants are.
@@ -73,6 +77,7 @@ def few_rows(
         norm: The rows are normed first.
         gated: The matrix holds gate rows, then up rows; the output is the gated activation.
         add: The output is added to.
+        scale: Type of the norm's weights; in float32 the norm is rounded behind them alone.
         changes: Constants other than the usual ones, for measurements.
     """
     constants = {
@@ -82,10 +87,10 @@ def few_rows(
         "SPLIT": few_rows_split(k, norm=norm),
         "BATCH": 4,
         "EXCHANGE": 8,
-        "NORM": int(norm),
+        "NORM": (2 if scale == "fp32" else 1) if norm else 0,
         "GATED": int(gated),
         "ADD": int(add),
-        "REGISTERS": _REGISTERS[next(room for room in FEW_ROWS if room >= rows)],
+        "REGISTERS": _registers(rows, wide=norm and scale == "fp32"),
         **changes,
     }
     rest = _shared_bytes({**constants, "DEPTH": 0})
@@ -93,12 +98,17 @@ def few_rows(
     return KernelSpec(
         module="few_rows.cu",
         function="few_rows",
-        arguments=(*("*bf16:16",) * 4, "i32", "i32", "fp32"),
+        arguments=("*bf16:16", f"*{scale}:16", *("*bf16:16",) * 2, "i32", "i32", "fp32"),
         constants=tuple(constants.items()),
         num_warps=_WARPS,
         overlaps=True,
         shared_bytes=_shared_bytes(constants),
     )
+
+
+def _registers(rows: int, *, wide: bool) -> int:
+    room = next(room for room in FEW_ROWS if room >= rows)
+    return max(_REGISTERS[room], _WIDE_REGISTERS) if wide else _REGISTERS[room]
 
 
 def _chunks(k: int, split: int) -> int:
@@ -111,7 +121,7 @@ def _shared_bytes(c: dict[str, int]) -> int:
     pairs_bytes = 8 * 4 * c["ROWS"]
     parts = 2 * c["BATCH"] * c["WARPS"] * pairs_bytes
     received = 2 * c["EXCHANGE"] * (1 + c["GATED"]) * pairs_bytes if c["SPLIT"] > 1 else 0
-    scale = c["K"] * 2 // c["SPLIT"] if c["NORM"] else 0
+    scale = c["K"] * 2 * c["NORM"] // c["SPLIT"]
     tokens = -(-c["ROWS"] // 8) * 8
     squares = 4 * tokens * (c["WARPS"] + c["SPLIT"]) if c["NORM"] else 0
     return c["DEPTH"] * c["WARPS"] * 512 + parts + received + scale + squares

@@ -35,7 +35,7 @@ def hybrid_specs(
         norm=True, rope=True, write=True, weight="fp32",
     )  # fmt: skip
     return [
-        *recurrent_specs(delta),
+        *recurrent_specs(delta, arch),
         *(rms_norm(element, hidden, overlaps=o, weight="fp32") for o in _overlaps(arch)),
         heads,
         sigmoid_mul(element, sizes.num_heads * sizes.head_dim),
@@ -48,11 +48,15 @@ def _overlaps(arch: Arch) -> tuple[bool, ...]:
 
 
 def _product_specs(sizes: DecoderSizes, value_width: int, arch: Arch) -> list[KernelSpec]:
-    """Norms stand apart from products, for their weights are of another type."""
+    """Products behind norms whose weights are in float32, and those that `decoder_specs` misses."""
     element, hidden = sizes.element, sizes.hidden
     overlaps = arch >= OVERLAP_ARCH
     specs = []
-    if takes_gemv(hidden):
+    if takes_few_rows(element, hidden, value_width, arch):
+        for rows in FEW_ROWS:
+            specs.append(few_rows(hidden, rows, norm=True, scale="fp32"))
+            specs.append(few_rows(hidden, rows, norm=True, scale="fp32", gated=True))
+    elif takes_gemv(hidden):
         for rows in GEMV_ROWS:
             specs.append(gemv(element, hidden, rows, overlaps=overlaps))
             specs.append(gemv(element, hidden, rows, overlaps=overlaps, gated=True))

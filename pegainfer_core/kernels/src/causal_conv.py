@@ -10,6 +10,7 @@ pieces of one row may need what lies there.
 
 import triton
 import triton.language as tl
+from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
 
 @triton.jit
@@ -33,12 +34,15 @@ def conv_step(
     slot_stride,
     TAPS: tl.constexpr,
     BLOCK: tl.constexpr,
+    OVERLAP: tl.constexpr,
 ):
     """One token a row; grid (rows, cdiv(width, BLOCK)).
 
     A row at position 0 starts from zeros; one whose slot is below 0 does too, and leaves nothing.
     `row_saves` holds two further slots a row, which get the same as the row's own unless below 0.
     """
+    if OVERLAP:
+        gdc_launch_dependents()
     row = tl.program_id(0)
     lane = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
     inside = lane < width
@@ -54,6 +58,9 @@ def conv_step(
     for tap in tl.static_range(TAPS - 1):
         value = tl.load(own + tap * width + lane, mask=inside & carried, other=0.0)
         held = held + (value,)  # noqa: RUF005
+    if OVERLAP:
+        # Of one step, nothing but this kernel writes a layer's slots.
+        gdc_wait()
     value = tl.load(x + row.to(tl.int64) * stride + lane, mask=inside, other=0.0)
     held = held + (value,)  # noqa: RUF005
     # Threads store what others of this program have read.
@@ -157,6 +164,7 @@ def keep_inputs(
     slot_stride,
     TAPS: tl.constexpr,
     HISTORY: tl.constexpr,
+    LOOK: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
     """Move rows' slots on, and copies where pieces ask for some; grid (rows, cdiv(width, BLOCK)).
@@ -184,12 +192,18 @@ def keep_inputs(
     ).to(tl.float32)
     # Threads store what others of this program have read.
     tl.debug_barrier()
-    end = row_first
-    for piece in range(begin, stop):
-        at_piece = pieces + 8 * piece
-        end = tl.load(at_piece) + tl.load(at_piece + 1)
-        save = tl.load(at_piece + 5)
-        target = states + save.to(tl.int64) * slot_stride
-        mask = inside & (save >= 0)
-        _keep(x, stride, row_first, end, before, target, width, lane, mask, TAPS)
+    # Few pieces ask for a copy: many are looked at at once.
+    many = tl.arange(0, LOOK)
+    for start in range(begin, stop, LOOK):
+        asked = tl.load(pieces + 8 * (start + many) + 5, mask=start + many < stop, other=-1)
+        if tl.max(asked, axis=0) >= 0:
+            for piece in range(start, tl.minimum(start + LOOK, stop)):
+                at_piece = pieces + 8 * piece
+                save = tl.load(at_piece + 5)
+                if save >= 0:
+                    end = tl.load(at_piece) + tl.load(at_piece + 1)
+                    target = states + save.to(tl.int64) * slot_stride
+                    _keep(x, stride, row_first, end, before, target, width, lane, inside, TAPS)
+    at_piece = pieces + 8 * (stop - 1)
+    end = tl.load(at_piece) + tl.load(at_piece + 1)
     _keep(x, stride, row_first, end, before, own, width, lane, inside & (slot >= 0), TAPS)

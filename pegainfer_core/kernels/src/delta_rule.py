@@ -5,8 +5,9 @@
 Yang et al., arXiv:2412.06464. Rows of `mixed` hold query heads, key heads, value heads; the
 columns of `raw` from `first_strength` on hold b, then a, of each value head. `states` [slots, ...,
 heads, KEY_DIM, VALUE_DIM] float32, of one layer, hold the memories; a row at position 0 starts from
-zeros, and one whose slot is below 0 does too and leaves nothing. All arithmetic is in float32; with
-FAST, products of tiles take float32 in parts of ten bits.
+zeros, and one whose slot is below 0 does too and leaves nothing. Sums are in float32; so is the
+arithmetic between products of tiles, whose factors are of the scratch buffers' type: float32, or
+float16 beside bfloat16 activations, for it keeps three more bits.
 """
 
 import triton
@@ -96,115 +97,86 @@ def delta_step(
 
 
 @triton.jit
-def _block(at, row: tl.constexpr, column: tl.constexpr, stride, count):
-    """Where a block of 16 by 16 lies, and which of its rows exist."""
-    lane = tl.arange(0, 16)
-    rows = 16 * row + lane[:, None]
-    return at + rows * stride + 16 * column + lane[None, :], rows < count
+def _factor(tile, kind: tl.constexpr):
+    """A tile as a factor of a product: at most what the type holds; not-a-numbers stay."""
+    if kind == tl.float16:
+        tile = tl.clamp(tile, -65504.0, 65504.0, propagate_nan=tl.PropagateNan.ALL)
+    return tile.to(kind)
 
 
 @triton.jit
-def _load_block(at, row: tl.constexpr, column: tl.constexpr, stride, count):
-    where, mask = _block(at, row, column, stride, count)
-    return tl.load(where, mask=mask, other=0.0)
+def _inverse(system, kind: tl.constexpr):
+    """The inverse of 1 + X, of a strictly lower triangular X [64, 64].
 
-
-@triton.jit
-def _store_block(at, row: tl.constexpr, column: tl.constexpr, stride, count, values):
-    where, mask = _block(at, row, column, stride, count)
-    tl.store(where, values, mask=mask)
-
-
-@triton.jit
-def _invert(at, stride, count, FAST: tl.constexpr):
-    """Replace X, strictly lower triangular [64, 64] at `at`, by the inverse of 1 + X.
-
-    Blocks of 16 on the diagonal by substitution, all four at once, and what is below by products of
-    them. A series in powers of X would grow beyond what float32 can cancel.
+    Blocks of 16 on the diagonal by substitution, all four at once: D. What is below, L, by the
+    series of D L, whose fourth power is zero. A series in powers of X would grow beyond what
+    float32 can cancel.
     """
-    precision: tl.constexpr = "tf32x3" if FAST else "ieee"
-    tl.debug_barrier()
-    block = tl.arange(0, 4)[:, None]
-    lane = tl.arange(0, 16)
-    solved = tl.where(lane[None, :, None] == lane[None, None, :], 1.0, 0.0)
-    solved += tl.zeros([4, 16, 16], tl.float32)
+    block = tl.arange(0, 4)
+    same = block[:, None, None, None] == block[None, None, :, None]
+    parts = tl.reshape(system, [4, 16, 4, 16])
+    diagonal = tl.sum(tl.where(same, parts, 0.0), axis=2)
+    row = tl.arange(0, 16)[None, :, None]
+    column = tl.arange(0, 16)[None, None, :]
+    solved = tl.where(row == column, 1.0, 0.0) + tl.zeros([4, 16, 16], tl.float32)
     for i in range(1, 16):
-        row = 16 * block + i
-        known = at + row * stride + 16 * block + lane[None, :]
-        factors = tl.load(known, mask=(row < count) & (lane[None, :] < i), other=0.0)
+        factors = tl.sum(tl.where(row == i, diagonal, 0.0), axis=1)
         total = tl.sum(factors[:, :, None] * solved, axis=1)
-        solved = tl.where(lane[None, :, None] == i, solved - total[:, None, :], solved)
-    tl.debug_barrier()
-    row = 16 * block[:, :, None] + lane[None, :, None]
-    place = at + row * stride + 16 * block[:, :, None] + lane[None, None, :]
-    tl.store(place, solved, mask=row < count)
-    tl.debug_barrier()
-    i0 = _load_block(at, 0, 0, stride, count)
-    i1 = _load_block(at, 1, 1, stride, count)
-    i2 = _load_block(at, 2, 2, stride, count)
-    i3 = _load_block(at, 3, 3, stride, count)
-    x21 = _load_block(at, 2, 1, stride, count)
-    x31 = _load_block(at, 3, 1, stride, count)
-    x32 = _load_block(at, 3, 2, stride, count)
-    y10 = tl.dot(_load_block(at, 1, 0, stride, count), i0, input_precision=precision)
-    y10 = -tl.dot(i1, y10, input_precision=precision)
-    y21 = -tl.dot(i2, tl.dot(x21, i1, input_precision=precision), input_precision=precision)
-    y20 = tl.dot(_load_block(at, 2, 0, stride, count), i0, input_precision=precision)
-    y20 = -tl.dot(i2, tl.dot(x21, y10, y20, input_precision=precision), input_precision=precision)
-    y30 = tl.dot(_load_block(at, 3, 0, stride, count), i0, input_precision=precision)
-    y30 = tl.dot(x31, y10, y30, input_precision=precision)
-    y30 = -tl.dot(i3, tl.dot(x32, y20, y30, input_precision=precision), input_precision=precision)
-    y31 = tl.dot(x31, i1, input_precision=precision)
-    y31 = -tl.dot(i3, tl.dot(x32, y21, y31, input_precision=precision), input_precision=precision)
-    y32 = -tl.dot(i3, tl.dot(x32, i2, input_precision=precision), input_precision=precision)
-    tl.debug_barrier()
-    _store_block(at, 1, 0, stride, count, y10)
-    _store_block(at, 2, 0, stride, count, y20)
-    _store_block(at, 2, 1, stride, count, y21)
-    _store_block(at, 3, 0, stride, count, y30)
-    _store_block(at, 3, 1, stride, count, y31)
-    _store_block(at, 3, 2, stride, count, y32)
-    tl.debug_barrier()
+        solved = tl.where(row == i, solved - total[:, None, :], solved)
+    near = tl.reshape(tl.where(same, solved[:, :, None, :], 0.0), [64, 64])
+    far = tl.reshape(tl.where(same, 0.0, parts), [64, 64])
+    near_factor = _factor(near, kind)
+    far = _factor(tl.dot(near_factor, _factor(far, kind), input_precision="ieee"), kind)
+    twice = _factor(tl.dot(far, far, input_precision="ieee"), kind)
+    near = tl.dot(twice, near_factor, near, input_precision="ieee")
+    return near - tl.dot(far, _factor(near, kind), input_precision="ieee")
 
 
 @triton.jit
-def prepare_pieces(
-    mixed, raw, rate, bias, pieces, num_pieces, reads, writes, scores, decays, systems,
+def relate_pieces(
+    mixed, raw, rate, bias, pieces, num_pieces,
+    queries, keys, scores, systems, strengths, decays, query_factors, key_factors,
     raw_stride, first_strength, num_key_heads, num_heads, scale,
-    KEY_DIM: tl.constexpr, VALUE_DIM: tl.constexpr, BLOCK_K: tl.constexpr, BLOCK_V: tl.constexpr,
-    BLOCK: tl.constexpr, FAST: tl.constexpr,
+    KEY_DIM: tl.constexpr, VALUE_DIM: tl.constexpr, BLOCK_K: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """What a piece of at most 64 tokens can know without the memory; grid (most pieces, heads).
+    """How the tokens of a piece, at most 64, stand to each other; grid (most pieces, heads).
 
-    For each token and head: `reads` [KEY_DIM], by which what the token writes depends on the
-    memory; `writes` [VALUE_DIM], the rest of it; `scores` [64], decayed, of its query and the
-    piece's keys; and `decays`, the sum of log decays from the piece's start on. `systems` [64] is
-    for scratch.
+    For each token and key head: `queries` and `keys` [KEY_DIM] of length one. For each value head:
+    `scores` [64], decayed, of its query and the piece's keys; `systems` [64], what its write takes
+    from those of earlier tokens; `strengths`; `decays`, the sum of log decays from the piece's
+    start on; and what its query and key are multiplied with where they meet the memory at the
+    piece's start and its end.
     """
     piece = tl.program_id(0)
     if piece >= tl.load(num_pieces):
         return
-    precision: tl.constexpr = "tf32" if FAST else "ieee"
     head = tl.program_id(1)
-    key_head = head // (num_heads // num_key_heads)
+    group = num_heads // num_key_heads
+    key_head = head // group
     first = tl.load(pieces + 8 * piece)
     count = tl.load(pieces + 8 * piece + 1)
     index = tl.arange(0, 64)
     token = (first + index).to(tl.int64)
     exists = index < count
     kind = mixed.dtype.element_ty
+    tile_kind = keys.dtype.element_ty
     raw_at = raw + token * raw_stride + first_strength + head
     strength = tl.load(raw_at, mask=exists, other=0.0).to(tl.float32)
     strength = (1.0 / (1.0 + tl.exp(-strength))).to(kind).to(tl.float32)
-    strength = tl.where(exists, strength, 0.0)
     decay = tl.load(raw_at + num_heads, mask=exists, other=0.0).to(tl.float32)
     decay = _log_decay(tl.load(rate + head), decay + tl.load(bias + head))
-    decay = tl.cumsum(tl.where(exists, decay, 0.0), axis=0)
-    tl.store(decays + token * num_heads + head, decay, mask=exists)
+    decay = tl.where(exists, decay, 0.0)
+    # Behind the last token nothing decays, so the sum of all is the last token's.
+    whole = tl.sum(decay, axis=0)
+    decay = tl.cumsum(decay, axis=0)
+    one = token * num_heads + head
+    tl.store(strengths + one, strength, mask=exists)
+    tl.store(decays + one, decay, mask=exists)
+    tl.store(query_factors + one, scale * tl.exp(decay), mask=exists)
+    tl.store(key_factors + one, tl.exp(whole - decay), mask=exists)
     conv_width = (2 * num_key_heads) * KEY_DIM + num_heads * VALUE_DIM
-    mixed_at = mixed + token[:, None] * conv_width
-    key_at = mixed_at + (num_key_heads + key_head) * KEY_DIM
-    query_at = mixed_at + key_head * KEY_DIM
+    query_at = mixed + token[:, None] * conv_width + key_head * KEY_DIM
+    key_at = query_at + num_key_heads * KEY_DIM
     # Heads are multiplied as they are, and products brought to length: bfloat16 stays exact.
     key_size = tl.full([64], 1e-6, tl.float32)
     query_size = tl.full([64], 1e-6, tl.float32)
@@ -217,52 +189,114 @@ def prepare_pieces(
         query = tl.load(query_at + lane[None, :], mask=mask, other=0.0)
         key_size += _squares(key)
         query_size += _squares(query)
-        system = tl.dot(key, tl.trans(key), system, input_precision=precision)
-        score = tl.dot(query, tl.trans(key), score, input_precision=precision)
-    key_size = tl.sqrt_rn(key_size)
+        system = tl.dot(key, tl.trans(key), system, input_precision="ieee")
+        score = tl.dot(query, tl.trans(key), score, input_precision="ieee")
+    key_size = 1.0 / tl.sqrt_rn(key_size)
+    query_size = 1.0 / tl.sqrt_rn(query_size)
     # Only past tokens: a difference the other way round may be too large for exp.
     past = index[:, None] >= index[None, :]
     apart = tl.exp(tl.where(past, decay[:, None] - decay[None, :], float("-inf")))
-    apart = apart / key_size[None, :]
-    slot = token[:, None] * num_heads + head
-    score = score * apart * (scale / tl.sqrt_rn(query_size))[:, None]
-    tl.store(scores + slot * 64 + index[None, :], score, mask=exists[:, None])
-    system = system * apart * (strength / key_size)[:, None]
+    apart = apart * key_size[None, :]
+    at = one[:, None] * 64 + index[None, :]
+    score = score * apart * (scale * query_size)[:, None]
+    tl.store(scores + at, _factor(score, tile_kind), mask=exists[:, None])
+    system = system * apart * (strength * key_size)[:, None]
     system = tl.where(index[:, None] > index[None, :], system, 0.0)
-    system_at = systems + slot * 64 + index[None, :]
-    tl.store(system_at, system, mask=exists[:, None])
-    _invert(systems + (first.to(tl.int64) * num_heads + head) * 64, num_heads * 64, count, FAST)
-    inverse = tl.load(system_at, mask=exists[:, None], other=0.0)
-    inverse = inverse * strength[None, :]
-    value_at = mixed_at + 2 * num_key_heads * KEY_DIM + head * VALUE_DIM
+    tl.store(systems + at, system, mask=exists[:, None])
+    key_slot = (token[:, None] * num_key_heads + key_head) * KEY_DIM
+    if head == key_head * group:
+        for start in range(0, BLOCK_K, BLOCK):
+            lane = start + tl.arange(0, BLOCK)
+            mask = exists[:, None] & (lane < KEY_DIM)[None, :]
+            key = tl.load(key_at + lane[None, :], mask=mask, other=0.0).to(tl.float32)
+            query = tl.load(query_at + lane[None, :], mask=mask, other=0.0).to(tl.float32)
+            within = key_slot + lane[None, :]
+            tl.store(keys + within, _factor(key * key_size[:, None], tile_kind), mask=mask)
+            tl.store(queries + within, _factor(query * query_size[:, None], tile_kind), mask=mask)
+
+
+@triton.jit
+def invert_pieces(
+    pieces, num_pieces, systems, strengths, decays, of_values, of_keys, num_heads,
+):  # fmt: skip
+    """The inverse of 1 + X, X a piece's `systems`; grid (most pieces, heads).
+
+    `of_values` and `of_keys` [64] of each token and head: what a token writes of the values of all,
+    and what it takes from the memory by the keys of all.
+    """
+    piece = tl.program_id(0)
+    if piece >= tl.load(num_pieces):
+        return
+    first = tl.load(pieces + 8 * piece)
+    count = tl.load(pieces + 8 * piece + 1)
+    index = tl.arange(0, 64)
+    exists = index < count
+    one = (first + index).to(tl.int64) * num_heads + tl.program_id(1)
+    strength = tl.load(strengths + one, mask=exists, other=0.0)
+    decay = tl.load(decays + one, mask=exists, other=0.0)
+    at = one[:, None] * 64 + index[None, :]
+    mask = exists[:, None]
+    kind = of_keys.dtype.element_ty
+    inverse = _inverse(tl.load(systems + at, mask=mask, other=0.0), kind) * strength[None, :]
+    tl.store(of_values + at, _factor(inverse, kind), mask=mask)
+    tl.store(of_keys + at, _factor(inverse * tl.exp(decay)[None, :], kind), mask=mask)
+
+
+@triton.jit
+def write_pieces(
+    mixed, pieces, num_pieces, keys, of_values, of_keys, reads, writes, num_key_heads, num_heads,
+    KEY_DIM: tl.constexpr, VALUE_DIM: tl.constexpr, BLOCK_K: tl.constexpr, BLOCK_V: tl.constexpr,
+    BLOCK: tl.constexpr,
+):  # fmt: skip
+    """What a piece's tokens write without a memory, and how it takes part; grid (pieces, heads).
+
+    `writes` [VALUE_DIM] of each token and head, and `reads` [KEY_DIM], by which it depends on the
+    memory at the piece's start.
+    """
+    piece = tl.program_id(0)
+    if piece >= tl.load(num_pieces):
+        return
+    head = tl.program_id(1)
+    key_head = head // (num_heads // num_key_heads)
+    first = tl.load(pieces + 8 * piece)
+    count = tl.load(pieces + 8 * piece + 1)
+    index = tl.arange(0, 64)
+    token = (first + index).to(tl.int64)
+    exists = index < count
+    kind = keys.dtype.element_ty
+    one = (token * num_heads + head)[:, None]
+    conv_width = (2 * num_key_heads) * KEY_DIM + num_heads * VALUE_DIM
+    value_at = mixed + token[:, None] * conv_width
+    value_at += 2 * num_key_heads * KEY_DIM + head * VALUE_DIM
+    key_at = keys + (token[:, None] * num_key_heads + key_head) * KEY_DIM
+    factor = tl.load(of_values + one * 64 + index[None, :], mask=exists[:, None], other=0.0)
     for start in range(0, BLOCK_V, BLOCK):
-        lane = start + tl.arange(0, BLOCK)
-        mask = exists[:, None] & (lane < VALUE_DIM)[None, :]
-        value = tl.load(value_at + lane[None, :], mask=mask, other=0.0).to(tl.float32)
-        write = tl.dot(inverse, value, input_precision=precision)
-        tl.store(writes + slot * VALUE_DIM + lane[None, :], write, mask=mask)
-    inverse = inverse * (tl.exp(decay) / key_size)[None, :]
+        lane = start + tl.arange(0, BLOCK)[None, :]
+        mask = exists[:, None] & (lane < VALUE_DIM)
+        value = tl.load(value_at + lane, mask=mask, other=0.0).to(tl.float32)
+        write = tl.dot(factor, _factor(value, kind), input_precision="ieee")
+        tl.store(writes + one * VALUE_DIM + lane, write, mask=mask)
+    factor = tl.load(of_keys + one * 64 + index[None, :], mask=exists[:, None], other=0.0)
     for start in range(0, BLOCK_K, BLOCK):
-        lane = start + tl.arange(0, BLOCK)
-        mask = exists[:, None] & (lane < KEY_DIM)[None, :]
-        value = tl.load(key_at + lane[None, :], mask=mask, other=0.0).to(tl.float32)
-        read = tl.dot(inverse, value, input_precision=precision)
-        tl.store(reads + slot * KEY_DIM + lane[None, :], read, mask=mask)
+        lane = start + tl.arange(0, BLOCK)[None, :]
+        mask = exists[:, None] & (lane < KEY_DIM)
+        key = tl.load(key_at + lane, mask=mask, other=0.0)
+        read = tl.dot(factor, key, input_precision="ieee")
+        tl.store(reads + one * KEY_DIM + lane, _factor(read, kind), mask=mask)
 
 
 @triton.jit
 def scan_pieces(
-    mixed, pieces, row_pieces, reads, writes, scores, decays, states, out,
-    num_key_heads, num_heads, slot_stride, scale,
+    pieces, row_pieces,
+    queries, keys, reads, writes, scores, decays, query_factors, key_factors,
+    states, out, num_key_heads, num_heads, slot_stride,
     KEY_DIM: tl.constexpr, VALUE_DIM: tl.constexpr, BLOCK_K: tl.constexpr, BLOCK_V: tl.constexpr,
-    FAST: tl.constexpr,
 ):  # fmt: skip
     """Take a row's memory through its pieces, in order, BLOCK_V channels of the values at a time.
 
     `row_pieces` holds the first of each row's pieces, and the end; a row may have none. Grid
     (rows * heads, cdiv(VALUE_DIM, BLOCK_V)).
     """
-    precision: tl.constexpr = "tf32" if FAST else "ieee"
     row = tl.program_id(0) // num_heads
     head = tl.program_id(0) % num_heads
     begin = tl.load(row_pieces + row)
@@ -272,6 +306,7 @@ def scan_pieces(
     key_head = head // (num_heads // num_key_heads)
     slot = tl.load(pieces + 8 * begin + 3)
     carried = (slot >= 0) & (tl.load(pieces + 8 * begin + 4) == 0)
+    tile_kind = reads.dtype.element_ty
     index = tl.arange(0, 64)
     k_lane = tl.arange(0, BLOCK_K)
     v_lane = tl.program_id(1) * BLOCK_V + tl.arange(0, BLOCK_V)
@@ -281,34 +316,33 @@ def scan_pieces(
     within = head * (KEY_DIM * VALUE_DIM) + k_lane[:, None] * VALUE_DIM + v_lane[None, :]
     own = states + slot.to(tl.int64) * slot_stride
     memory = tl.load(own + within, mask=mask & carried, other=0.0)
-    conv_width = (2 * num_key_heads) * KEY_DIM + num_heads * VALUE_DIM
     for piece in range(begin, stop):
         first = tl.load(pieces + 8 * piece)
         count = tl.load(pieces + 8 * piece + 1)
-        save = tl.load(pieces + 8 * piece + 5)
-        token = (first + index).to(tl.int64)
         exists = index < count
         k_mask = exists[:, None] & k_inside[None, :]
         v_mask = exists[:, None] & v_inside[None, :]
-        at = token[:, None] * num_heads + head
-        decay = tl.load(decays + token * num_heads + head, mask=exists, other=0.0)
-        whole = tl.sum(tl.where(index == count - 1, decay, 0.0), axis=0)
+        token = (first + index).to(tl.int64)
+        one = token * num_heads + head
+        at = one[:, None]
+        key_at = (token * num_key_heads + key_head)[:, None] * KEY_DIM + k_lane[None, :]
         write = tl.load(writes + at * VALUE_DIM + v_lane[None, :], mask=v_mask, other=0.0)
         read = tl.load(reads + at * KEY_DIM + k_lane[None, :], mask=k_mask, other=0.0)
-        write -= tl.dot(read, memory, input_precision=precision)
-        mixed_at = mixed + token[:, None] * conv_width + key_head * KEY_DIM + k_lane[None, :]
-        query = tl.load(mixed_at, mask=k_mask, other=0.0).to(tl.float32)
-        result = tl.dot(query, memory, input_precision=precision)
-        result = result * (tl.exp(decay) * scale / tl.sqrt_rn(_squares(query) + 1e-6))[:, None]
+        query = tl.load(queries + key_at, mask=k_mask, other=0.0)
+        key = tl.load(keys + key_at, mask=k_mask, other=0.0)
         score = tl.load(scores + at * 64 + index[None, :], mask=exists[:, None], other=0.0)
-        result = tl.dot(score, write, result, input_precision=precision)
-        out_at = out + token[:, None] * (num_heads * VALUE_DIM) + head * VALUE_DIM
-        tl.store(out_at + v_lane[None, :], result.to(out.dtype.element_ty), mask=v_mask)
-        key = tl.load(mixed_at + num_key_heads * KEY_DIM, mask=k_mask, other=0.0).to(tl.float32)
-        left = tl.exp(tl.where(exists, whole - decay, 0.0)) / tl.sqrt_rn(_squares(key) + 1e-6)
-        memory = memory * tl.exp(whole)
-        write = write * left[:, None]
-        memory = tl.dot(tl.trans(key), write, memory, input_precision=precision)
+        query_factor = tl.load(query_factors + one, mask=exists, other=0.0)
+        key_factor = tl.load(key_factors + one, mask=exists, other=0.0)
+        whole = tl.load(decays + (first + count - 1) * num_heads + head, mask=count > 0, other=0.0)
+        known = _factor(memory, tile_kind)
+        write -= tl.dot(read, known, input_precision="ieee")
+        result = tl.dot(query, known, input_precision="ieee") * query_factor[:, None]
+        result = tl.dot(score, _factor(write, tile_kind), result, input_precision="ieee")
+        out_at = out + at * VALUE_DIM + v_lane[None, :]
+        tl.store(out_at, result.to(out.dtype.element_ty), mask=v_mask)
+        write = _factor(write * key_factor[:, None], tile_kind)
+        memory = tl.dot(tl.trans(key), write, memory * tl.exp(whole), input_precision="ieee")
+        save = tl.load(pieces + 8 * piece + 5)
         if save >= 0:
             tl.store(states + save.to(tl.int64) * slot_stride + within, memory, mask=mask)
     tl.store(own + within, memory, mask=mask & (slot >= 0))

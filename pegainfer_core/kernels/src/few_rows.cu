@@ -24,7 +24,7 @@
 //   DEPTH      copies in flight a thread
 //   BATCH      groups whose sums the warps of a block add up at once, in two sets of parts
 //   EXCHANGE   groups of outputs whose sums the blocks of a cluster add up at once
-//   NORM       x is normed first
+//   NORM       x is normed first: 1 with a bfloat16 scale, 2 with one in float32, then rounded once
 //   GATED      weight holds gate rows, then up rows; out is silu(gate) * up
 //   ADD        out is added to
 //   REGISTERS  most of a thread
@@ -47,7 +47,7 @@ typedef unsigned int u32;
 #define AT_PARTS (DEPTH * UNIT_BYTES)
 #define AT_RECEIVED (AT_PARTS + 2 * BATCH * WARPS * PAIRS * 8)
 #define AT_SCALE (AT_RECEIVED + (SPLIT > 1 ? 2 * EXCHANGE * KINDS * PAIRS * 8 : 0))
-#define AT_SQUARES (AT_SCALE + (NORM ? SLICE * 64 : 0))
+#define AT_SQUARES (AT_SCALE + SLICE * 64 * NORM)
 
 #if SPLIT > 1
 #define CLUSTER __cluster_dims__(SPLIT, 1, 1)
@@ -201,8 +201,8 @@ few_rows(const char *x, const char *scale, const char *weight, u16 *out, int row
         commit();
     }
 #if NORM
-    for (int i = thread; i < SLICE * 4; i += THREADS)
-        ((uint4 *)(shared + AT_SCALE))[i] = ((const uint4 *)(scale + (size_t)rank * (SLICE * 64)))[i];
+    for (int i = thread; i < SLICE * 4 * NORM; i += THREADS)
+        ((uint4 *)(shared + AT_SCALE))[i] = ((const uint4 *)(scale + (size_t)rank * (SLICE * 64 * NORM)))[i];
 #endif
     wait_for_others();
 
@@ -267,18 +267,27 @@ few_rows(const char *x, const char *scale, const char *weight, u16 *out, int row
 #pragma unroll
         for (int chunk = 0; chunk < CHUNKS; ++chunk) {
             if (chunk == CHUNKS - 1 && !in_last) continue;
-            const uint4 s = *(const uint4 *)(shared + AT_SCALE + (chunk * WARPS + warp) * 64 + quarter * 16);
+            const unsigned char *scale_at =
+                shared + AT_SCALE + ((chunk * WARPS + warp) * 64 + quarter * 16) * NORM;
+#if NORM == 1
+            const uint4 s = *(const uint4 *)scale_at;
             const u32 scales[4] = {s.x, s.y, s.z, s.w};
+#endif
 #pragma unroll
             for (int word = 0; word < 4; ++word) {
                 u32 &two = b[chunk][half][word];
                 // Else the compiler keeps all values unpacked since they were squared.
                 asm volatile("" : "+r"(two));
+#if NORM == 2
+                const float2 scales = *(const float2 *)(scale_at + word * 8);
+                two = packed(low(two) * factor * scales.x, high(two) * factor * scales.y);
+#else
                 const u32 normed = packed(low(two) * factor, high(two) * factor);
 #if ROWS > 8
                 two = product_of(normed, scales[word]);
 #else
                 two = packed(low(normed) * low(scales[word]), high(normed) * high(scales[word]));
+#endif
 #endif
             }
         }

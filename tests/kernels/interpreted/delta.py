@@ -70,6 +70,7 @@ def run(case: Case) -> None:
 class _Layer:
     def __init__(self, case: Case) -> None:
         from pegainfer_core.backend.cuda.cuda_batch import AttentionLimits
+        from pegainfer_core.backend.cuda.cuda_products import CudaProducts
         from pegainfer_core.backend.cuda.cuda_recurrent_ops import CudaRecurrentOps
 
         self.case = case
@@ -85,7 +86,9 @@ class _Layer:
         self.random = np.random.default_rng()
         self.backend = NumpyBackend()
         self.device = HostDevice()
-        self.ops = CudaRecurrentOps(self.backend.ops, self.device, HostLibrary())  # type: ignore[arg-type]
+        library = HostLibrary()
+        products = CudaProducts(self.device, library, None)  # type: ignore[arg-type]
+        self.ops = CudaRecurrentOps(self.backend.ops, products, self.device, library)  # type: ignore[arg-type]
         self.limits = AttentionLimits(4, 64, PrefillLimits(16, 64, 4))
         self._make_states(taps)
         weights = self._weights(taps, value_heads, value_dim)
