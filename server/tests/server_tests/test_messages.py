@@ -177,11 +177,28 @@ def test_why_answers_end(client: anthropic.Anthropic, script: Spoken) -> None:
     assert stopped.content[0].type == "text" and stopped.content[0].text == "ab "
     assert create(**BASIC).stop_reason == "end_turn"
     assert create(**{**BASIC, "max_tokens": 3}).stop_reason == "max_tokens"
-    script.sentence, script.tokens_per_step = (ord("a"),) * 5000, 2000
-    filled = create(**{**BASIC, "max_tokens": 8000})
+    script.sentence = (ord("a"),) * 400
+    long: Any = [{"role": "user", "content": "a" * 4000}]
+    filled = create(**{**BASIC, "messages": long, "max_tokens": 8000})
     assert filled.stop_reason == "model_context_window_exceeded"
     script.sentence = ()
     assert create(**BASIC).content == []
+
+
+def test_forms_are_those_of_chats(client: anthropic.Anthropic, script: Spoken) -> None:
+    schema = {"type": "object", "properties": {"rain": {"type": "boolean"}}}
+    script.say('{"rain": true}')
+    output: Any = {"format": {"type": "json_schema", "schema": schema}}
+    (block,) = client.messages.create(**BASIC, output_config=output).content
+    assert block.type == "text" and block.text == '{"rain": true}'
+    form = script.requests[-1].params.structured
+    assert form is not None and form.kind == "json_schema" and '"rain"' in form.text
+    script.say(CALLS[1])
+    for choice in ({"type": "any"}, {"type": "tool", "name": "weather"}):
+        message = client.messages.create(**BASIC, tools=[TOOL], tool_choice=choice)
+        assert message.stop_reason == "tool_use"
+        form = script.requests[-1].params.structured
+        assert form is not None and form.kind == "grammar"
 
 
 def test_thinking_is_asked_for(client: anthropic.Anthropic, script: Spoken) -> None:
@@ -299,6 +316,11 @@ def test_the_async_client(talker: Server, script: Spoken) -> None:
             "context_management",
         ),
         ({"speed": "fast"}, "speed"),
+        ({"output_config": {"format": {"type": "xml"}}}, "output_config.format.type must be"),
+        (
+            {"tools": [TOOL], "tool_choice": {"type": "tool", "name": "other"}},
+            "tool_choice names 'other'",
+        ),
         # Fields of chats.
         ({"n": 2}, "n is"),
         ({"stop": "a"}, "stop is"),

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import openai
+import pydantic
 import pytest
 
 from .served import Server
@@ -166,6 +167,29 @@ def test_the_next_turn(client: openai.OpenAI, script: Spoken, only_sealed: bool)
         '[user]w?[assistant]~wh~I look.({"city": "Köln \\"한\\" </tool_call>"})'
         '({"city": "Bonn", "n": [1, {"a": 2.5}]})[tool]rain[tool]sun<think>\n'
     )
+
+
+def test_forms_are_those_of_chats(talker: Server, client: openai.OpenAI, script: Spoken) -> None:
+    class Sky(pydantic.BaseModel):
+        rain: bool
+
+    script.say('{"rain": true}')
+    parsed = client.responses.parse(model="m", input="w?", text_format=Sky)
+    assert parsed.output_parsed == Sky(rain=True)
+    form = script.requests[-1].params.structured
+    assert form is not None and form.kind == "json_schema" and '"rain"' in form.text
+    with client.responses.stream(model="m", input="w?", text_format=Sky) as stream:
+        assert stream.get_final_response().output_parsed == Sky(rain=True)
+    client.responses.create(model="m", input="w?", tools=[TOOL], tool_choice="required")
+    form = script.requests[-1].params.structured
+    assert form is not None and form.kind == "grammar"
+    ask(talker, tools=[TOOL], tool_choice={"type": "function", "name": "weather"})
+    error = refusal(talker, text={"format": {"type": "grammar"}})
+    assert "text.format.type" in error["message"]
+    error = refusal(talker, text={"format": {"type": "json_schema", "name": "a"}})
+    assert "text.format.schema is required" in error["message"]
+    error = refusal(talker, text={"format": {"type": "json_schema", "name": 3}})
+    assert error["param"] == "$.text.format.name"
 
 
 def test_functions_in_namespaces(client: openai.OpenAI, script: Spoken) -> None:
