@@ -81,9 +81,13 @@ def released_specs(arch: Arch) -> list[KernelSpec]:
     found: dict[KernelSpec, None] = {}
     for vocab_size in _VOCAB_SIZES:
         found |= dict.fromkeys(catalog.choice_specs(vocab_size, vocab_size))
-    for hidden, intermediate, heads, _ in _QWEN3:
-        widths = (hidden, heads * _QWEN3_HEAD_DIM, intermediate)
-        found |= dict.fromkeys(catalog.lora_specs("bf16", widths, hidden, arch))
+    for hidden, intermediate, heads, kv_heads in _QWEN3:
+        query, key = heads * _QWEN3_HEAD_DIM, kv_heads * _QWEN3_HEAD_DIM
+        sites = (
+            *((hidden, (query, key, key)), (query, (hidden,))),
+            *((hidden, (intermediate, intermediate)), (intermediate, (hidden,))),
+        )
+        found |= dict.fromkeys(catalog.lora_specs("bf16", sites, hidden, arch))
     for page_tokens in _PAGE_TOKENS:
         for sizes in _QWEN3:
             decoder = _decoder(*sizes, _QWEN3_HEAD_DIM, page_tokens)

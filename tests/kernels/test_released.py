@@ -37,7 +37,8 @@ def test_both_families_are_offered(arch: Arch) -> None:
     specs = released_specs(arch)
     assert len(specs) == len(set(specs))
     assert set(decoder_specs(QWEN3_4B, arch)) < set(specs)
-    assert set(catalog.lora_specs("bf16", (2560, 4096, 9728), 2560, arch)) < set(specs)
+    sites = ((2560, (4096, 1024, 1024)), (4096, (2560,)), (2560, (9728, 9728)), (9728, (2560,)))
+    assert set(catalog.lora_specs("bf16", sites, 2560, arch)) < set(specs)
     for value_heads in (16, 32, 48):  # 0.8B and 2B, 4B and 9B, 27B
         delta = catalog.DeltaSizes(
             element="bf16",

@@ -223,8 +223,8 @@ class CudaBackend(Backend):
         """Build and load the kernels of adapters; steps may carry work for them from now on."""
         first = sites[0].down
         self._num_lora_slots = first.shape[0]
-        widths, arch = [site.down.width for site in sites], self.device.arch
-        self.library.prepare(catalog.lora_specs(element(first.dtype), widths, first.width, arch))
+        sizes, arch = [(site.down.width, site.widths) for site in sites], self.device.arch
+        self.library.prepare(catalog.lora_specs(element(first.dtype), sizes, first.width, arch))
 
     def pack(self, values: NDArray[np.float32], dtype: DType) -> NDArray[np.generic]:
         """Dense; touches no device."""

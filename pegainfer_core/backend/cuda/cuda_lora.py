@@ -52,7 +52,7 @@ class CudaLora:
         )  # fmt: skip
         widths = (*site.widths, 0, 0)[:3]
         blocks = sum(-(-each // catalog.LORA_OUTPUTS) for each in widths)
-        self._library.get(catalog.lora_expand(element(out.dtype), x.width)).launch(
+        self._library.get(catalog.lora_expand(element(out.dtype), x.width, site.widths)).launch(
             self._device.stream, (work.max_tiles, blocks),
             address(shrunk), address(site.up), *shared, address(out), site.num_outputs, parts,
             rank, *widths,

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from math import gcd
 from typing import TYPE_CHECKING, Final
 
 from pegainfer_core.kernels.catalog.products import GEMV_ROWS, gemv, takes_gemv
-from pegainfer_core.kernels.catalog.sizes import OVERLAP_ARCH, power_of_two
+from pegainfer_core.kernels.catalog.sizes import OVERLAP_ARCH, count_type, power_of_two
 from pegainfer_core.kernels.spec import KernelSpec
 
 if TYPE_CHECKING:
@@ -41,7 +42,7 @@ def lora_shrink(element: ElementType, width: int) -> KernelSpec:
         function="lora_shrink",
         arguments=(
             *(pointer, pointer, "*fp32:16", "*i32", "*i32", "*i32", "*fp32:16"),
-            *("i32", "i32", "i32:16"),
+            *(count_type(width), "i32", "i32:16"),
         ),
         constants=(
             ("TILE", LORA_TILE),
@@ -52,15 +53,21 @@ def lora_shrink(element: ElementType, width: int) -> KernelSpec:
     )
 
 
-def lora_expand(element: ElementType, width: int) -> KernelSpec:
-    """The product with B of what `lora_shrink` made of inputs of a width, added to `out`."""
-    pointer = f"*{element}:16"
+def lora_expand(element: ElementType, width: int, outputs: Iterable[int]) -> KernelSpec:
+    """The product with B of what `lora_shrink` made of inputs of a width, added to `out`.
+
+    Args:
+        element: Type of everything.
+        width: Of the inputs.
+        outputs: Of each part.
+    """
+    pointer, count = f"*{element}:16", count_type(gcd(*outputs))
     return KernelSpec(
         module="lora",
         function="lora_expand",
         arguments=(
             *("*fp32:16", pointer, "*fp32:16", "*i32", "*i32", "*i32", pointer),
-            *("i32", "i32", "i32:16", "i32", "i32", "i32"),
+            *(count, "i32", "i32:16", count, count, count),
         ),
         constants=(
             ("TILE", LORA_TILE),
@@ -72,7 +79,7 @@ def lora_expand(element: ElementType, width: int) -> KernelSpec:
 
 
 def lora_specs(
-    element: ElementType, widths: Iterable[int], hidden: int, arch: Arch
+    element: ElementType, sites: Iterable[tuple[int, tuple[int, ...]]], hidden: int, arch: Arch
 ) -> list[KernelSpec]:
     """Kernels that steps with adapters launch beside those of `decoder_specs`.
 
@@ -80,11 +87,13 @@ def lora_specs(
 
     Args:
         element: Type of weights and activations.
-        widths: Of the inputs of all products.
+        sites: Width of the inputs, and outputs of each part, of all products.
         hidden: That of those behind a norm.
         arch: Architecture.
     """
-    specs = [make(element, width) for width in widths for make in (lora_shrink, lora_expand)]
+    specs = []
+    for width, outputs in sites:
+        specs += [lora_shrink(element, width), lora_expand(element, width, outputs)]
     if takes_gemv(hidden):
         overlaps = arch >= OVERLAP_ARCH
         specs += [gemv(element, hidden, rows, overlaps=overlaps) for rows in GEMV_ROWS]

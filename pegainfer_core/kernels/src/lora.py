@@ -49,10 +49,11 @@ def lora_shrink(
             matrix = down + (slot * parts * rank + lane)[:, None] * width
             share = tl.cdiv(tl.cdiv(width, SPLITS), BLOCK) * BLOCK
             end = tl.minimum((split + 1) * share, width)
+            # Shares are whole blocks: only the last block of all reaches beyond the width.
             total = tl.zeros([TILE, RANKS], tl.float32)
             for start in range(split * share, end, BLOCK):
                 column = start + tl.arange(0, BLOCK)
-                valid = column < end
+                valid = column < width
                 values = tl.load(
                     x + token[:, None] * width + column[None, :],
                     mask=inside[:, None] & valid[None, :],
