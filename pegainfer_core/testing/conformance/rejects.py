@@ -13,6 +13,7 @@ from pegainfer_core.contract import (
     InvalidParam,
     InvalidToken,
     SamplingParams,
+    StructuredOutput,
     UnknownLora,
     Unsupported,
 )
@@ -99,6 +100,7 @@ def _uses(session: Session, capability: str) -> list[int]:
         "min_tokens": [greedy(2, min_tokens=1)],
         "logprobs": [greedy(2, logprobs=0)],
         "prompt_logprobs": [greedy(2, prompt_logprobs=0)],
+        "structured": [greedy(2, structured=StructuredOutput(kind="regex", text="a"))],
     }
     prompt = session.prompt(4)
     if capability == "priority":

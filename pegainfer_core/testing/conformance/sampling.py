@@ -3,11 +3,18 @@
 from __future__ import annotations
 
 import math
+import re
 from typing import TYPE_CHECKING, ClassVar, Final
 
-from pegainfer_core.contract import SamplingParams
+from pegainfer_core.contract import (
+    FinishReason,
+    InvalidParam,
+    SamplingParams,
+    StructuredOutput,
+)
 from pegainfer_core.testing.conformance.session import greedy
 from pegainfer_core.testing.conformance.subject import Subject
+from pegainfer_core.text import Tokenizer
 
 if TYPE_CHECKING:
     from pegainfer_core.contract import TokenLogprobs
@@ -83,6 +90,33 @@ class SamplingConformance(Subject):
         )
         assert stopped.finished.stop_logprobs is not None
         _check_entry(stopped.finished.stop_logprobs, _TOP)
+
+    def test_forms_bind(self, bench: Bench) -> None:
+        """Answers have the form that was asked for, and others beside them do not change.
+
+        The checkpoint's folder needs a tokenizer, from which grammars learn what tokens spell.
+        """
+        self.require("structured")
+        session = bench.session()
+        prompt = session.prompt(6)
+        alone = session.generate(prompt, greedy(8)).token_ids
+        form = StructuredOutput(kind="regex", text="[0-9]{2}(-[a-c]){2}")
+        formed = [
+            session.submit(prompt, SamplingParams(structured=form, seed=seed, max_tokens=40))
+            for seed in range(3)
+        ]
+        beside = session.submit(prompt, greedy(8))
+        tokenizer = Tokenizer.from_dir(bench.model_dir)
+        for request_id in formed:
+            answer = session.answer(request_id)
+            text = tokenizer.decode(answer.token_ids, skip_special_tokens=True)
+            assert re.fullmatch(form.text, text), f"{text!r} is not {form.text}"
+            assert answer.finished.reason is FinishReason.STOP
+        assert session.answer(beside).token_ids == alone
+        bad = greedy(2, structured=StructuredOutput(kind="regex", text="(a"))
+        reason = session.generate(prompt, bad).rejected
+        assert isinstance(reason, InvalidParam), f"{reason!r}"
+        assert reason.field == "structured"
 
     def test_prompt_logprobs_cover_the_prompt(self, bench: Bench) -> None:
         """One entry per prompt token, the first None, also where the prefix is cached."""

@@ -141,7 +141,9 @@ class Transcript:
     def _check_usage(self, last: Finished) -> None:
         assert last.prompt_tokens == len(self.request.prompt_token_ids), f"{self}: {last}"
         by_stop = last.stop_token_id is not None
-        assert by_stop == (last.reason is FinishReason.STOP), (
+        # A form that is complete stops an answer that no token can end.
+        by_form = self.request.params.structured is not None and not by_stop
+        assert by_form or by_stop == (last.reason is FinishReason.STOP), (
             f"{self}: reason {last.reason} with stop_token_id {last.stop_token_id}"
         )
         expected = len(self.token_ids) + by_stop

@@ -17,7 +17,7 @@ class TestQwen3(FamilyConformance):
     refuses = (
         {"model_type": "qwen3", **SIZES, "quantization_config": {"quant_method": "awq", "bits": 4}},
     )
-    requirements = Requirements()
+    requirements = Requirements(structured=True)
 
     @staticmethod
     def make_model(folder: Path) -> None:

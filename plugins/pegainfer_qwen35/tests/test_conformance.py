@@ -27,7 +27,7 @@ class TestQwen35(FamilyConformance):
         {"model_type": "qwen3_5_moe_text", "num_experts": 256, **SIZES},
         {"model_type": "qwen3_5_text", "num_experts": 256, **SIZES},
     )
-    requirements = Requirements()
+    requirements = Requirements(structured=True)
 
     @staticmethod
     def make_model(folder: Path) -> None:
