@@ -6,7 +6,6 @@ Knows no family: a model is what has a forward, and logits of what it left.
 from __future__ import annotations
 
 from functools import partial
-from itertools import groupby
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 from weakref import ref
 
@@ -16,7 +15,7 @@ from pegainfer_core.backend import PageTables, StepMetadata
 from pegainfer_core.engine.decoder_step import DecoderStep
 from pegainfer_core.engine.step_limits import PROMPT_TILE_ROWS, max_saves, max_step_tokens
 from pegainfer_core.kv import PADDING_PAGE
-from pegainfer_core.sampling import ChoiceKind, ChoiceRow, row_logprobs
+from pegainfer_core.sampling import ChoiceKind, ChoiceRow
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -247,14 +246,11 @@ class DecoderRunner:
         first_entry = batch.metadata.num_samples
         for start in range(0, len(prompt_tokens), PROMPT_TILE_ROWS):
             tile = prompt_tokens[start : start + PROMPT_TILE_ROWS]
+            rows, token_ids, top_ks = map(list, zip(*tile, strict=True))
             logits = self._model.logits(batch, first_entry + start, len(tile))
-            values = self._backend.to_host(logits, len(tile))
-            done = 0
-            for (row, top_k), group in groupby(tile, lambda token: (token.row, token.top_k)):
-                ids = [token.token_id for token in group]
-                found = row_logprobs(values[done : done + len(ids)], ids, top_k)
-                scores.setdefault(row, []).extend(found)
-                done += len(ids)
+            found = self._sampler.score(logits, token_ids, top_ks)
+            for row, score in zip(rows, found, strict=True):
+                scores.setdefault(row, []).append(score)
         return scores
 
 

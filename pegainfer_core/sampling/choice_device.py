@@ -39,7 +39,8 @@ class PendingChoice(Protocol):
         Returns:
             [rows] int32 ids, and [rows, n] int32 reports (no rows where none were asked for):
             raw logit of the id, its rank, peak of the row, sum of exp(logit - peak), then pairs of
-            id and raw logit; logits, peak and sum are float32.
+            id and raw logit; logits, peak and sum are float32. Where a logit is NaN, the peak is
+            infinite.
         """
         ...
 
@@ -92,6 +93,19 @@ class ChoiceDevice(Protocol):
 
     def choose(self, batch: Batch, logits: Tensor, *, draws: bool, full: bool) -> None:
         """Choose for the step's sampling rows; `full` includes rules and reports."""
+        ...
+
+    def score(self, logits: Tensor, token_ids: IntArray, words: IntArray) -> IntArray:
+        """Report given tokens instead of choosing any; waits for the reports.
+
+        Args:
+            logits: [>= n, vocab_size] float32; left as they are.
+            token_ids: [n] int32.
+            words: [n, num_words] int32, of which the number of reported tokens counts.
+
+        Returns:
+            [n, ...] int32 reports, as `PendingChoice.wait` gives them.
+        """
         ...
 
     def fetch(self, num_rows: int, *, reports: bool) -> PendingChoice:

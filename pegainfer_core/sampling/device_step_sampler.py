@@ -87,6 +87,13 @@ class DeviceStepSampler(StepSampler):
         packed = self._packed
         return _Pending(self._device.fetch(len(packed), reports=any(packed)), packed)
 
+    def score(self, logits: Tensor, token_ids: list[int], top_ks: list[int]) -> list[TokenLogprobs]:
+        """See `StepSampler.score`."""
+        words = np.zeros((len(token_ids), self._device.num_words), np.int32)
+        words[:, place.NUM_LOGPROBS] = np.array(top_ks, np.int32) + 1
+        reports = self._device.score(logits, np.array(token_ids, np.int32), words)
+        return [report_logprobs(*pair) for pair in zip(reports, top_ks, strict=True)]
+
     def needs_newest_ids(self, row: ChoiceRow) -> bool:
         """See `StepSampler.needs_newest_ids`: bad sequences with two or more unread ids are."""
         if row.sequence.grammar is not None:
@@ -136,7 +143,7 @@ class _Pending:
         tokens = [SampledToken(token_id, None) for token_id in ids.tolist()]
         for index, count in enumerate(self._num_logprobs):
             if count and tokens[index].token_id != NO_TOKEN:
-                scores = _logprobs(reports[index], count - 1)
+                scores = report_logprobs(reports[index], count - 1)
                 tokens[index] = SampledToken(tokens[index].token_id, scores)
         return tokens
 
@@ -149,9 +156,12 @@ def _mask(request: DeviceRequest, row: ChoiceRow) -> IntArray:
     return sequence.grammar.mask(row.num_generated)
 
 
-def _logprobs(report: IntArray, top_k: int) -> TokenLogprobs:
+def report_logprobs(report: IntArray, top_k: int) -> TokenLogprobs:
+    """What a device reported of one row; NaN where its logits are not numbers."""
     reals = report.view(np.float32)
     peak, total = float(reals[2]), float(reals[3])
+    if peak == math.inf:
+        return TokenLogprobs(math.nan, 0, [], [])
     normaliser = 0.0 if peak == -math.inf else peak + math.log(total)
     pairs = slice(4, 4 + 2 * top_k, 2)
     values = reals[pairs.start + 1 : pairs.stop + 1 : 2].astype(np.float64) - normaliser

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from pegainfer_core.sampling.logprobs import row_logprobs
 from pegainfer_core.sampling.step_sampler import ChoiceKind, ChoiceRow, PendingTokens, StepSampler
 
 if TYPE_CHECKING:
@@ -11,6 +12,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from pegainfer_core.backend import Backend, Batch, Tensor
+    from pegainfer_core.contract import TokenLogprobs
     from pegainfer_core.sampling.sampler import SampledToken, Sampler
 
 __all__ = ["HostStepSampler"]
@@ -52,6 +54,12 @@ class HostStepSampler(StepSampler):
     def fetch(self) -> PendingTokens:
         """See `StepSampler.fetch`."""
         return _Read(self._chosen)
+
+    def score(self, logits: Tensor, token_ids: list[int], top_ks: list[int]) -> list[TokenLogprobs]:
+        """See `StepSampler.score`."""
+        values = self._backend.to_host(logits, len(token_ids))
+        rows = zip(values, token_ids, top_ks, strict=True)
+        return [row_logprobs(row[None], [token_id], top_k)[0] for row, token_id, top_k in rows]
 
     def needs_newest_ids(self, row: ChoiceRow) -> bool:
         """See `StepSampler.needs_newest_ids`: always."""

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from pegainfer_core.backend import Batch, Tensor
+    from pegainfer_core.contract import TokenLogprobs
     from pegainfer_core.engine.sequence import Sequence
     from pegainfer_core.sampling.sampler import SampledToken
 
@@ -114,6 +115,16 @@ class StepSampler(ABC):
 
         The masks of a step depend on the tokens of the step before it, which must have been read
         and handed over.
+        """
+
+    @abstractmethod
+    def score(self, logits: Tensor, token_ids: list[int], top_ks: list[int]) -> list[TokenLogprobs]:
+        """Log-probabilities of given tokens, after the work before; waits for them.
+
+        Args:
+            logits: [>= n, vocab] float32; left as they are.
+            token_ids: n ids.
+            top_ks: How many most likely tokens to report beside each.
         """
 
     def needs_newest_ids(self, row: ChoiceRow) -> bool:

@@ -92,6 +92,9 @@ class NumpyDevice:
     def choose(self, batch: Batch, logits: Tensor, *, draws: bool, full: bool) -> None:
         raise AssertionError("there are no batches here")
 
+    def score(self, logits: Tensor, token_ids: IntArray, words: IntArray) -> IntArray:
+        raise AssertionError("there are no prompts here")
+
     def fetch(self, num_rows: int, *, reports: bool) -> Results:
         return self.results
 

@@ -40,6 +40,7 @@ def score_parts(
 ):  # fmt: skip
     """Sum of exponentials of a part, how many of its tokens go before the chosen one, its groups.
 
+    The peak of a part that holds NaN is infinite, which no other part's is.
     `num_logprobs` is 0 for rows that want none, else the number of most likely tokens plus one.
     """
     row, part = tl.program_id(0), tl.program_id(1)
@@ -56,10 +57,13 @@ def score_parts(
         peak = tl.full([BLOCK], _NEGATIVE, tl.float32)
         total = tl.zeros([BLOCK], tl.float32)
         before = tl.zeros([BLOCK], tl.int32)
+        broken = tl.zeros([BLOCK], tl.int32)
         for start in range(begin, end, BLOCK):
             columns = start + tl.arange(0, BLOCK)
             mask = columns < end
-            values = _load(base, columns, mask)
+            given = tl.load(base + columns, mask=mask, other=_NEGATIVE)
+            broken |= (given != given).to(tl.int32)
+            values = tl.minimum(tl.where(given != given, _NEGATIVE, given), _LARGEST)
             packed = tl.where(mask, _pack(values, columns), _NONE)
             if count > 1:
                 best = tl.maximum(best, packed)
@@ -71,7 +75,7 @@ def score_parts(
         top = tl.max(peak, axis=0)
         total = total * tl.exp(peak - tl.where(top > _NEGATIVE, top, 0.0))
         at = row * tl.num_programs(1) + part
-        tl.store(part_peaks + at, top)
+        tl.store(part_peaks + at, tl.where(tl.max(broken, axis=0) > 0, float("inf"), top))
         tl.store(part_sums + at, tl.sum(total, axis=0))
         tl.store(part_ranks + at, tl.sum(before, axis=0))
         if count > 1:
@@ -98,7 +102,8 @@ def report(
         totals = tl.load(part_sums + at, mask=mask, other=0.0)
         ranks = tl.load(part_ranks + at, mask=mask, other=0)
         peak = tl.max(peaks, axis=0)
-        total = tl.sum(totals * tl.exp(peaks - tl.where(peak > _NEGATIVE, peak, 0.0)), axis=0)
+        usable = (peak > _NEGATIVE) & (peak < float("inf"))
+        total = tl.sum(totals * tl.exp(peaks - tl.where(usable, peak, 0.0)), axis=0)
         value = tl.load(base + tl.maximum(tl.load(chosen + row), 0))
         value = tl.minimum(tl.where(value != value, _NEGATIVE, value), _LARGEST)
         tl.store(reports, value.to(tl.int32, bitcast=True))

@@ -3,14 +3,22 @@
 from __future__ import annotations
 
 import ctypes
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from pegainfer_core.contract import GenerateRequest, SamplingParams
 from pegainfer_core.engine.sequence import Sequence
-from pegainfer_core.sampling import ChoiceRow, DeviceStepSampler, Sampler
+from pegainfer_core.sampling import ChoiceRow, DeviceStepSampler, Sampler, row_logprobs
+from pegainfer_core.sampling import choice_words as place
+from pegainfer_core.sampling.device_step_sampler import report_logprobs
 from pegainfer_core.sampling.sampler import NO_TOKEN
 from tests.kernels.interpreted.host import HostDevice, HostLibrary, array, stand_in_for_cupy
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from pegainfer_core.backend.cuda.sampling import CudaChoice
 
 ENGINE_SEED = 5
 P = SamplingParams
@@ -77,8 +85,30 @@ def run(vocab: int, broken: bool) -> None:
             assert one.logprobs.top_token_ids == other.logprobs.top_token_ids
             assert one.logprobs.rank == other.logprobs.rank
             np.testing.assert_allclose(one.logprobs.logprob, other.logprobs.logprob, atol=1e-5)
+    _score(choice, addresses[0], logits, random)
     num_broken = sum(token.token_id == NO_TOKEN for token in found)
     assert (num_broken >= 5) if broken else num_broken == 0
+
+
+def _score(
+    choice: CudaChoice,
+    logits_at: int,
+    logits: NDArray[np.float32],
+    random: np.random.Generator,
+) -> None:
+    """Given tokens, more of them than rows choose at once; what holds NaN has no score."""
+    token_ids = random.integers(0, logits.shape[1], len(logits)).astype(np.int32)
+    top_ks = [index % 4 for index in range(len(logits))]
+    words = np.zeros((len(logits), choice.num_words), np.int32)
+    words[:, place.NUM_LOGPROBS] = np.array(top_ks) + 1
+    choice._max_rows = 3  # Several launches.
+    reports = choice.score_rows(logits_at, token_ids, words)
+    for index, (report, token_id, top_k) in enumerate(zip(reports, token_ids, top_ks, strict=True)):
+        found = report_logprobs(report, top_k)
+        (expected,) = row_logprobs(logits[index : index + 1], [int(token_id)], top_k)
+        assert found.rank == expected.rank and found.top_token_ids == expected.top_token_ids
+        np.testing.assert_allclose(found.logprob, expected.logprob, atol=1e-5)
+        np.testing.assert_allclose(found.top_logprobs, expected.top_logprobs, atol=1e-5)
 
 
 def _sequence(index: int, params: SamplingParams) -> Sequence:

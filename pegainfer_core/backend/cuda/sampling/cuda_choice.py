@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, cast
 
+import numpy as np
+
 from pegainfer_core.backend.cuda.arrays import address
 from pegainfer_core.backend.cuda.sampling.mask_rows import MaskRows
 from pegainfer_core.backend.cuda.sampling.results import ChoiceResults
@@ -15,7 +17,6 @@ from pegainfer_core.kernels import catalog
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    import numpy as np
     from numpy.typing import NDArray
 
     from pegainfer_core.backend.batch import Batch
@@ -66,6 +67,7 @@ class CudaChoice:
         self.num_ids = vocab_size if num_ids is None else num_ids
         self.num_slots = num_slots
         self._ids = (vocab_size, self.num_ids)
+        self._max_rows = max_rows
         self._device = device
         self._library = library
         self._newest = device.allocate(4 * num_slots)
@@ -138,7 +140,36 @@ class CudaChoice:
                 self._results.chosen, self.next_ids, self._num_parts,
             )  # fmt: skip
         if full:
-            self._report(num_rows, logits, words)
+            results = self._results
+            self._report(num_rows, logits, words, results.chosen, results.reports)
+
+    def score(
+        self, logits: Tensor, token_ids: NDArray[np.int32], words: NDArray[np.int32]
+    ) -> NDArray[np.int32]:
+        """See `ChoiceDevice.score`; as many rows at once as ever choose."""
+        return self.score_rows(address(logits), token_ids, words)
+
+    def score_rows(
+        self, logits: int, token_ids: NDArray[np.int32], words: NDArray[np.int32]
+    ) -> NDArray[np.int32]:
+        """As `score`, with the address of the logits."""
+        step = self._max_rows
+        parts = []
+        for first in range(0, len(token_ids), step):
+            count = len(token_ids[first : first + step])
+            given = np.concatenate(
+                [words[first : first + step].reshape(-1), token_ids[first : first + step]]
+            )
+            num_reports = count * catalog.REPORT_WORDS
+            memory = self._pool.take(given.nbytes + 4 * num_reports)
+            self._writes.write(memory.address, given)
+            chosen, reports = memory.address + 4 * count * self.num_words, memory.address
+            reports += given.nbytes
+            start = logits + 4 * first * self.vocab_size
+            self._report(count, start, memory.address, chosen, reports)
+            parts.append(self._results.read(reports, num_reports))
+            self._pool.give(memory)
+        return np.concatenate(parts).reshape(-1, catalog.REPORT_WORDS)
 
     def fetch(self, num_rows: int, *, reports: bool) -> FetchedChoice:
         """See `ChoiceDevice.fetch`."""
@@ -168,8 +199,8 @@ class CudaChoice:
             at.fine, at.list_ids, at.list_values, self._results.chosen, self.next_ids, *sizes,
         )  # fmt: skip
 
-    def _report(self, num_rows: int, logits: int, words: int) -> None:
-        at, chosen = self._scratch, self._results.chosen
+    def _report(self, num_rows: int, logits: int, words: int, chosen: int, reports: int) -> None:
+        at = self._scratch
         sizes = (self.vocab_size, self._part_width)
         self._launch(
             catalog.score_parts(), (num_rows, self._num_parts), logits, words, chosen,
@@ -177,7 +208,7 @@ class CudaChoice:
         )  # fmt: skip
         self._launch(
             catalog.report_logprobs(), (num_rows, 1), logits, words, chosen, at.part_peaks,
-            at.part_sums, at.part_ids, at.groups, self._results.reports, *sizes, self._num_parts,
+            at.part_sums, at.part_ids, at.groups, reports, *sizes, self._num_parts,
         )  # fmt: skip
 
     def _launch(self, spec: KernelSpec, grid: tuple[int, int], *arguments: float) -> None:

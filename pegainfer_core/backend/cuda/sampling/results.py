@@ -37,6 +37,7 @@ class ChoiceResults:
         self.reports = self.chosen + 4 * max_rows
         self._buffers = [(PinnedMemory(num_bytes), Event()) for _ in range(_NUM_BUFFERS)]
         self._turn = 0
+        self._scores: tuple[PinnedMemory, Event] | None = None
 
     def fetch(self, num_rows: int, *, reports: bool) -> FetchedChoice:
         """Start to copy the results of the work submitted so far."""
@@ -48,6 +49,16 @@ class ChoiceResults:
         words = memory.array.view(np.int32)
         found = words[self._max_rows : count] if reports else words[:0]
         return FetchedChoice(event, words[:num_rows], found.reshape(-1, catalog.REPORT_WORDS))
+
+    def read(self, source: int, num_words: int) -> IntArray:
+        """Copies of words at a device address, at most those of `max_rows` reports; waits."""
+        if self._scores is None:
+            self._scores = PinnedMemory(4 * self._max_rows * catalog.REPORT_WORDS), Event()
+        memory, event = self._scores
+        self._device.download(memory.address, source, 4 * num_words)
+        event.record(self._device)
+        event.wait()
+        return memory.array.view(np.int32)[:num_words].copy()
 
 
 class FetchedChoice:
