@@ -195,13 +195,17 @@ class Backend(ABC):
         """
         raise ConfigError(self._no_recurrent_layers())
 
-    def prepare_recurrent(self, shape: DeltaShape, hidden: int, layout: StateLayout) -> None:
+    def prepare_recurrent(
+        self, shape: DeltaShape, hidden: int, layout: StateLayout, rotary_dim: int = 0
+    ) -> None:
         """Learn what recurrent layers will look like before the first step, as `prepare_decoder`.
 
         Args:
             shape: Of the layers.
             hidden: Width of the residual stream.
             layout: Of their states.
+            rotary_dim: Channels of an attention head that turn, in a decoder that was prepared
+                before; 0 leaves what else it needs to its first steps.
         """
         return
 

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from pegainfer_core.backend.cuda import CudaBackend
+    from pegainfer_core.kernels import KernelSpec
 
 pytestmark = pytest.mark.gpu
 
@@ -99,6 +100,27 @@ def test_a_recording_does_what_the_steps_did(
         stepper(small, backend).generate(prompts, 24) for backend in (recording, eager)
     )
     assert recorded == plain
+
+
+@pytest.mark.parametrize("case", ["qwen35_ratio3", "qwen35_bf16", "qwen35_sizes"])
+def test_all_kernels_are_named_before_the_first_step(
+    case: str, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Or requests would wait for a compiler, and `pegainfer kernels build` would miss them."""
+    from pegainfer_core.backend.cuda import CudaBackend
+    from pegainfer_core.backend.cuda.library import KernelLibrary
+
+    load, late = KernelLibrary._load, []
+
+    def noting(self: KernelLibrary, spec: KernelSpec) -> None:
+        late.append(spec.label)
+        load(self, spec)
+
+    monkeypatch.setattr(KernelLibrary, "_load", noting)
+    made = stepper(checkpoint(case, folder), CudaBackend())
+    for num_rows in (1, 3, 20):
+        made.generate([ids(3 + 40 * i) for i in range(num_rows)], 4, chunk_tokens=100)
+    assert not late
 
 
 @pytest.mark.parametrize("num_tokens", [1, 2, 3, 63, 64, 65, 130, 1041])

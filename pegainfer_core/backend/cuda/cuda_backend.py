@@ -101,6 +101,7 @@ class CudaBackend(Backend):
         self._reader: ParameterReader | None = None
         self._next_ids = 0
         self._recurrent = False
+        self._decoder: DecoderSizes | None = None
         self._num_lora_slots = 0
 
     def compute_dtype(self, stored: FloatType) -> DType:
@@ -215,6 +216,7 @@ class CudaBackend(Backend):
             head_dim=shape.head_dim,
             page_tokens=layout.page_tokens,
         )
+        self._decoder = sizes
         self.library.prepare(decoder_specs(sizes, self.device.arch))
         if layout.dtype is DType.BFLOAT16:
             self.products.tune(decoder_products(shape, hidden, intermediate))
@@ -223,8 +225,8 @@ class CudaBackend(Backend):
         """Build and load the kernels of adapters; steps may carry work for them from now on."""
         first = sites[0].down
         self._num_lora_slots = first.shape[0]
-        sizes, arch = [(site.down.width, site.widths) for site in sites], self.device.arch
-        self.library.prepare(catalog.lora_specs(element(first.dtype), sizes, first.width, arch))
+        widths, arch = [site.down.width for site in sites], self.device.arch
+        self.library.prepare(catalog.lora_specs(element(first.dtype), widths, first.width, arch))
 
     def pack(self, values: NDArray[np.float32], dtype: DType) -> NDArray[np.generic]:
         """Dense; touches no device."""
@@ -260,12 +262,17 @@ class CudaBackend(Backend):
         """Beside the ops of now."""
         return CudaRecurrentOps(self.ops, self.cuda_products, self.device, self.library)
 
-    def prepare_recurrent(self, shape: DeltaShape, hidden: int, layout: StateLayout) -> None:
+    def prepare_recurrent(
+        self, shape: DeltaShape, hidden: int, layout: StateLayout, rotary_dim: int = 0
+    ) -> None:
         """Build and load the kernels of recurrent layers; steps carry their work from now on."""
         self._recurrent = True
-        self.library.prepare(
-            catalog.recurrent_specs(delta_sizes(shape, layout.dtype), self.device.arch)
-        )
+        sizes, arch = delta_sizes(shape, layout.dtype), self.device.arch
+        if rotary_dim and self._decoder is not None:
+            specs = catalog.hybrid_specs(self._decoder, sizes, rotary_dim, arch)
+        else:
+            specs = catalog.recurrent_specs(sizes, arch)
+        self.library.prepare(specs)
 
     def state_pool(self, layout: StateLayout, num_slots: int) -> StatePool:
         """Uninitialised slots; padding rows have none and touch none.

@@ -84,7 +84,9 @@ def load_model(context: LaunchContext, plan: ServePlan, backend: Backend) -> Loa
     rows = max_logit_rows(plan)
     model = Qwen35Model(config, weights, backend, dtype, workspace, states, rows)
     backend.prepare_decoder(model.shape, config.hidden_size, config.intermediate_size, layout)
-    backend.prepare_recurrent(model.delta_shape, config.hidden_size, states_layout)
+    backend.prepare_recurrent(
+        model.delta_shape, config.hidden_size, states_layout, config.rope.rotary_dim
+    )
     sampler = make_step_sampler(backend, plan.vocab_size, plan.max_num_seqs, options.seed)
     num_pages = plan.num_pages
     if num_pages is None:
