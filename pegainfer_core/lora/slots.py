@@ -11,7 +11,7 @@ import numpy as np
 
 from pegainfer_core.backend import DType, LayerLora, LoraSite
 from pegainfer_core.lora.layout import room_for
-from pegainfer_core.weights import round_floats
+from pegainfer_core.weights import ConfigError, round_floats
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -47,6 +47,9 @@ class LoraSlots:
         num_slots: Adapters that fit.
         max_rank: Largest rank.
         dtype: Type of the model.
+
+    Raises:
+        ConfigError: They do not fit into the memory.
     """
 
     def __init__(
@@ -58,10 +61,17 @@ class LoraSlots:
         self._dtype = dtype
         self._rank = room_for(max_rank)
         self._facts = backend.adopt(np.zeros((num_slots, 2), np.float32), DType.FLOAT32)
-        self._sites = [
-            {product.name: self._site(product) for product in layout.products}
-            for _ in range(layout.num_layers)
-        ]
+        try:
+            self._sites = [
+                {product.name: self._site(product) for product in layout.products}
+                for _ in range(layout.num_layers)
+            ]
+        except (ConfigError, MemoryError) as error:
+            slot_mib = layout.slot_bytes(self._rank, dtype.itemsize) / 2**20
+            raise ConfigError(
+                f"{num_slots} slots of {slot_mib:.1f} MiB for LoRA adapters do not fit; lower "
+                f"--max-loras or --max-lora-rank ({error})"
+            ) from error
         self.layers = [LayerLora(**sites) for sites in self._sites]
         backend.prepare_lora(list(self._sites[0].values()))
 

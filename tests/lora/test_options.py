@@ -62,6 +62,15 @@ def test_a_slot_takes_what_is_said(max_rank: int) -> None:
     assert held == LAYOUT.slot_bytes(rank, 4) == LAYOUT.slot_bytes(rank - 3, 4)
 
 
+def test_slots_that_do_not_fit(monkeypatch: pytest.MonkeyPatch) -> None:
+    def too_much(*arguments: object) -> None:
+        raise MemoryError("no memory")
+
+    monkeypatch.setattr(NumpyBackend, "empty", too_much)
+    with pytest.raises(ConfigError, match=r"7 slots of .* MiB .* lower --max-loras"):
+        LoraSlots(NumpyBackend(), LAYOUT, 7, 16, DType.FLOAT32)
+
+
 def test_plans_say_whether_adapters_are_taken(tmp_path: Path) -> None:
     host = PluginHost.load(HostSettings(allowed=frozenset({"qwen3", "qwen35"}), strict=True))
     model = tiny_qwen3(tmp_path / "qwen3")
