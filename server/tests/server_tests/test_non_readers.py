@@ -64,13 +64,13 @@ def test_nobody_else_waits_and_memory_is_bounded(folder: Path) -> None:
             assert num_clogged(server) == NUM_NON_READERS
             grown_bytes = memory.memory_info().rss - before_bytes
     assert crowded[len(crowded) // 2] < 2 * alone[len(alone) // 2] + 0.005
-    assert crowded[-5] < 2 * alone[-5] + 0.02
+    assert crowded[-5] < 2 * alone[-5] + 0.05
     assert grown_bytes < NUM_NON_READERS * (2 << 20)
 
 
 def test_a_client_that_takes_nothing_is_cut_off(folder: Path) -> None:
     """Long before enough has piled up for that: nothing but its own window is full."""
-    script = Script(table=ENDLESS, step_s=0.001, tokens_per_step=20)
+    script = Script(table=ENDLESS, step_s=0.002)
     with serving(
         folder, script, max_model_len=1 << 20, stall_timeout_s=0.3, send_buffer_bytes=4096
     ) as server:
@@ -80,6 +80,7 @@ def test_a_client_that_takes_nothing_is_cut_off(folder: Path) -> None:
             assert server.metric("kv_cache_usage_perc") == 0
         assert server.metric("request_success_total", finished_reason="abort") == 4
         assert server.metric("stalled_connections_total") == 4
+        script.tokens_per_step = 50
         # An answer that is complete, but that nobody takes, does not stay in memory either.
         with non_readers(server, 1, stream=False, max_tokens=500, logprobs=5) as (clogged,):
             server.wait_for(lambda: len(server.records) == 5)
