@@ -11,15 +11,17 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from pegainfer_core.contract import CoreOptions
+from pegainfer_core.plugin import PluginHost, prepare_launch
+from pegainfer_core.testing.conformance.session import Session
 from tests.cases.adapting import AdapterFolders, adapters, load_adapter, unload_adapter
 from tests.cases.answers import assert_same, greedy
-from tests.cases.conftest import StartEngine
+from tests.cases.conftest import TIMEOUT_S, StartEngine
 from tests.cases.offloading import always_restored
 from tests.cases.test_k04_cache_identity import B, constant_hash
 from tests.cases.test_k04_host_tier import push_out
 
 if TYPE_CHECKING:
-    from pegainfer_core.testing.conformance.session import Session
     from pegainfer_core.testing.conformance.transcript import Transcript
 
 __all__ = ["adapters", "always_restored", "constant_hash"]
@@ -43,17 +45,26 @@ def ask(session: Session, lora: str | None, salt: str = "", seed: int = 0) -> Tr
     return session.answer(session.submit(prompt, PARAMS, lora=lora, cache_salt=salt))
 
 
-def start_with(start: StartEngine, f3: Path, folders: AdapterFolders, **options: object) -> Session:
+def options_with(folders: AdapterFolders) -> dict[str, object]:
     """x, y, and an adapter named like a salt, whose weights are those that x will have later."""
     named = [f"x={folders.x}", f"y={folders.y}", f"s1={folders.other_x}"]
-    return start(f3, lora=named, max_loras=4, max_lora_rank=17, **options)
+    return {"lora": named, "max_loras": 4, "max_lora_rank": 17}
 
 
-@pytest.fixture
-def alone(f3: Path, start: StartEngine, adapters: AdapterFolders) -> dict[str | None, Transcript]:
+def start_with(start: StartEngine, f3: Path, folders: AdapterFolders, **options: object) -> Session:
+    return start(f3, **options_with(folders), **options)
+
+
+@pytest.fixture(scope="module")
+def alone(
+    f3: Path, qwen3_host: PluginHost, adapters: AdapterFolders
+) -> dict[str | None, Transcript]:
     """Each identity's answer on an engine that caches nothing; all differ."""
-    plain = start_with(start, f3, adapters, prefix_cache=False)
+    core = CoreOptions(backend="numpy", prefix_cache=False, **options_with(adapters))  # type: ignore[arg-type]
+    launch = prepare_launch(qwen3_host, f3, options=core)
+    plain = Session(launch.family.launch(launch.context, launch.plan), TIMEOUT_S)
     found = {name: ask(plain, name) for name in (None, "x", "y", "s1")}
+    plain.handle.close()
     assert len({tuple(answer.token_ids) for answer in found.values()}) == len(found)
     return found
 
