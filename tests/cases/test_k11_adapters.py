@@ -251,7 +251,8 @@ def test_loading_over_http(server: HttpServer, adapters: AdapterFolders, f3: Pat
 def test_unloading_what_is_used(server: HttpServer) -> None:
     body = {"model": "x", "prompt": [1, 2, 3], "max_tokens": 4000, "ignore_eos": True}
     with server._client.stream("POST", COMPLETIONS, json={**body, "stream": True}) as response:
-        assert next(response.iter_lines()).startswith("data: ")
+        lines = response.iter_lines()  # kept, or the connection would be closed here
+        assert next(lines).startswith("data: ")
         error = error_of(server.post("/v1/unload_lora_adapter", {"lora_name": "x"}), 409)
         assert error["code"] == "adapter_in_use" and "1 requests" in error["message"]
     assert names_of(server) == ["m", "x", "y"]
