@@ -108,6 +108,8 @@ class Choices:
         words = np.zeros((count, self.choice.num_words), np.int32)
         rows = [ChoiceRow(s, len(s.token_ids) + num_unread) for s in sequences]
         kind = self.sampler.pack(rows, words)
+        if self.sampler.awaits_masks:
+            self.sampler.put_masks()
         held = self._cuda.adopt(logits.copy(), DType.FLOAT32)
         described = self._cuda.adopt(words.view(np.float32), DType.FLOAT32)
         self.choice.choose_rows(

@@ -51,15 +51,14 @@ def jobs(num_greedy: int, sampled: tuple[SamplingParams, ...]) -> list[Job]:
 
 def answers(model_dir: Path, batches: list[list[Job]], **options: object) -> list[list[list[int]]]:
     """Token ids of each job of each batch; the jobs of a batch run side by side."""
-    context = launch_context(
-        model_dir,
-        backend="cuda",
-        num_kv_pages=512,
-        max_num_seqs=32,
-        max_prefill_tokens=96,
-        max_model_len=512,
-        **options,
-    )
+    limits = {
+        "backend": "cuda",
+        "num_kv_pages": 512,
+        "max_num_seqs": 32,
+        "max_prefill_tokens": 96,
+        "max_model_len": 512,
+    }
+    context = launch_context(model_dir, **(limits | options))
     engine = launch(context, plan_qwen3(context))
 
     async def answer(client: EngineClient, job: Job) -> list[int]:
