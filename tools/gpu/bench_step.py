@@ -48,7 +48,7 @@ QWEN3_4B = {
 class Bench:
     """A loaded model and what it takes to step it."""
 
-    def __init__(self, config: dict[str, object]) -> None:
+    def __init__(self, config: dict[str, object], **options: object) -> None:
         folder = Path(tempfile.mkdtemp())
         (folder / "config.json").write_text(json.dumps(config))
         started = time.perf_counter()
@@ -56,12 +56,13 @@ class Bench:
             model_dir=str(folder),
             family="qwen3",
             entry_point="pegainfer_qwen3.plugin",
-            options=CoreOptions(load_format="dummy"),
+            options=CoreOptions(load_format="dummy", **options),  # type: ignore[arg-type]
         )
         plan = plan_qwen3(context)
         self.backend = CudaBackend()
         made = time.perf_counter()
         loaded = load_model(context, plan, self.backend)
+        self.adapters = loaded.adapters
         self.backend.device.synchronize()
         self.layout = loaded.kv.layout
         self.plan = fitted_plan(plan, self.layout, loaded.kv.num_pages - 1, None)
@@ -99,19 +100,23 @@ class Bench:
             if result.token_id is not None:
                 row.sequence.token_ids.append(result.token_id)
 
-    def decode(self, num_rows: int, context: int, weight_bytes: float) -> str:
-        """Time decode steps of so many rows with contexts of this length."""
+    def decode(
+        self, num_rows: int, context: int, weight_bytes: float, num_adapters: int = 0
+    ) -> str:
+        """Time decode steps of so many rows with contexts of this length, adapters in turn."""
         self._next_page, self._next_slot = 1, 0
         sequences = [self.sequence(context) for _ in range(num_rows)]
         for sequence in sequences:
             # The keys before are whatever the pages hold: time does not depend on them.
             sequence.num_computed = context - 1
+            if num_adapters:
+                sequence.adapter_slot = sequence.slot % num_adapters
         walls = []
         for _ in range(40):
             started = time.perf_counter()
             self.step([Row(seq, seq.num_computed, 1, True) for seq in sequences])
             walls.append(time.perf_counter() - started)
-        device_ms = self._replays(num_rows)
+        device_ms = self._replays(num_rows, adapted=num_adapters > 0)
         kv_bytes = num_rows * (context + 40) * self.layout.token_bytes
         limit_ms = 1e3 * (weight_bytes + kv_bytes) / READ_BYTES_A_S
         wall_ms = 1e3 * float(np.median(walls[8:]))
@@ -120,12 +125,13 @@ class Bench:
             f"ms, limit {limit_ms:6.3f} ms, {100 * limit_ms / device_ms:5.1f} %"
         )
 
-    def prefill(self, num_tokens: int) -> str:
+    def prefill(self, num_tokens: int, adapter_slot: int = -1) -> str:
         """Time the whole prefill of one prompt, first token included."""
         walls = []
         for _ in range(5):
             self._next_page, self._next_slot = 1, 0
             sequence = self.sequence(num_tokens)
+            sequence.adapter_slot = adapter_slot
             started = time.perf_counter()
             for start in range(0, num_tokens, self.plan.max_prefill_tokens):
                 count = min(self.plan.max_prefill_tokens, num_tokens - start)
@@ -137,11 +143,13 @@ class Bench:
         """Record anew, after the ops were told to do something else."""
         self.backend._uploads[self.runner._metadata].recordings.clear()
 
-    def _replays(self, num_rows: int) -> float:
+    def _replays(self, num_rows: int, *, adapted: bool) -> float:
         """Milliseconds of one replay of the recording for so many rows."""
         upload = self.backend._uploads[self.runner._metadata]
         recording = next(
-            made for (shape, _), made in upload.recordings.items() if shape.num_decode == num_rows
+            made
+            for (shape, _), made in upload.recordings.items()
+            if (shape.num_decode, shape.adapted) == (num_rows, adapted)
         )
         assert recording is not None
         first, last = Event(timing=True), Event(timing=True)
