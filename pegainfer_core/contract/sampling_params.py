@@ -88,12 +88,33 @@ class SamplingParams(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
         """A Struct made in Python holds whatever it was given."""
         for name in _INTEGERS:
             value = getattr(self, name)
-            if value is not None and (isinstance(value, bool) or not isinstance(value, Integral)):
+            if value is None and name in _OPTIONAL:
+                continue
+            if isinstance(value, bool) or not isinstance(value, Integral):
                 raise ParamError(name, f"must be an integer, not {value!r}")
         for name, _, _ in _RANGES:
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, Real):
                 raise ParamError(name, f"must be a number, not {value!r}")
+        if not isinstance(self.ignore_eos, bool):
+            raise ParamError("ignore_eos", f"must be true or false, not {self.ignore_eos!r:.60}")
+        self._check_collections()
+
+    def _check_collections(self) -> None:
+        if not isinstance(self.logit_bias, dict):
+            raise ParamError("logit_bias", f"must map token ids, not {self.logit_bias!r:.60}")
+        biases: list[object] = list(self.logit_bias.values())
+        for bias in biases:
+            if isinstance(bias, bool) or not isinstance(bias, Real):
+                raise ParamError("logit_bias", f"holds {bias!r:.60}, which is no number")
+        if not isinstance(self.bad_token_sequences, list | tuple):
+            raise ParamError("bad_token_sequences", "must be a list of lists of token ids")
+        _check_id_types("logit_bias", list(self.logit_bias))
+        _check_id_types("stop_token_ids", self.stop_token_ids)
+        if self.allowed_token_ids is not None:
+            _check_id_types("allowed_token_ids", self.allowed_token_ids)
+        for sequence in self.bad_token_sequences:
+            _check_id_types("bad_token_sequences", sequence)
 
     def _check_numbers(self) -> None:
         for name, low, high in _RANGES:
@@ -154,6 +175,8 @@ class SamplingParams(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
 
 _INTEGERS = ("max_tokens", "min_tokens", "top_k", "seed", "logprobs", "prompt_logprobs")
 
+_OPTIONAL = ("max_tokens", "seed", "logprobs", "prompt_logprobs")
+
 _RANGES = (
     ("temperature", 0.0, 1e6),
     ("top_p", 0.0, 1.0),
@@ -162,6 +185,16 @@ _RANGES = (
     ("presence_penalty", -2.0, 2.0),
     ("frequency_penalty", -2.0, 2.0),
 )
+
+
+def _check_id_types(name: str, token_ids: object) -> None:
+    if not isinstance(token_ids, list | tuple):
+        raise ParamError(name, f"must hold lists of token ids, not {token_ids!r:.60}")
+    if set(map(type, token_ids)) <= {int}:
+        return
+    for token_id in token_ids:
+        if isinstance(token_id, bool) or not isinstance(token_id, Integral):
+            raise ParamError(name, f"holds {token_id!r:.60}, which is no token id")
 
 
 class ParamError(ValueError):

@@ -64,7 +64,8 @@ def _check_field_widths(request: GenerateRequest) -> RejectReason | None:
     values = [(name, getattr(params, name)) for name in params.__struct_fields__]
     for name, value in (*values, ("priority", request.priority)):
         if name == "bad_token_sequences":
-            numbers = [token_id for sequence in value for token_id in sequence]
+            sequences = value if isinstance(value, list) else []
+            numbers = [i for sequence in sequences if isinstance(sequence, list) for i in sequence]
         elif isinstance(value, int):
             numbers = [value]
         else:
@@ -82,7 +83,10 @@ def clamp_max_tokens(request: GenerateRequest, max_model_len: int) -> int:
 
 
 def _too_wide(numbers: list[int]) -> bool:
-    return bool(numbers) and not (-(2**63) <= min(numbers) and max(numbers) < 2**64)
+    try:
+        return bool(numbers) and not (-(2**63) <= min(numbers) and max(numbers) < 2**64)
+    except TypeError:
+        return False  # They are no numbers, which is told when the parameters are checked.
 
 
 def _check_prompt(
