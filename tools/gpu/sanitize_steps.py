@@ -30,6 +30,7 @@ from pegainfer_core.backend.cuda.products import Products
 from pegainfer_core.contract import CoreOptions, Finished, LaunchContext, SamplingParams
 from pegainfer_core.engine import EngineClient
 from pegainfer_core.kernels import catalog
+from pegainfer_core.testing.tiny import tiny_adapter
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
     from pegainfer_core.kernels import KernelSpec
 
 NUM_TOKENS = 4
+ADAPTER = "adapter"
 #: Each takes another way through the products; most of a step's rows are one token.
 ROWS = (1, 3, 12, 40, 100)
 LONG_PROMPT_TOKENS = 400
@@ -179,7 +181,9 @@ def _rewrite_products() -> None:
 async def _serve(config: dict[str, object], batches: Sequence[int], *, record: bool) -> int:
     """Answer batches of requests with one engine; returns the tokens generated."""
     with tempfile.TemporaryDirectory() as folder:
-        (Path(folder) / "config.json").write_text(json.dumps(config))
+        model = Path(folder)
+        (model / "config.json").write_text(json.dumps(config))
+        adapter = tiny_adapter(model / ADAPTER, model, rank=20)
         context = LaunchContext(
             model_dir=folder,
             family="qwen3",
@@ -192,6 +196,7 @@ async def _serve(config: dict[str, object], batches: Sequence[int], *, record: b
                 max_num_seqs=max(batches),
                 max_prefill_tokens=256,
                 max_model_len=1024,
+                lora=[f"{ADAPTER}={adapter}"],
             ),
         )
         engine = launch(context, plan_qwen3(context))
@@ -203,7 +208,7 @@ async def _serve(config: dict[str, object], batches: Sequence[int], *, record: b
 
 
 async def _answer(client: EngineClient, num_rows: int, config: dict[str, object]) -> int:
-    """Rows side by side: short prompts, one of several chunks, every kind of sampling."""
+    """Rows side by side: short prompts, one of several chunks, every kind of sampling, adapters."""
     vocab = int(str(config["vocab_size"]))
     greedy = SamplingParams(temperature=0, max_tokens=NUM_TOKENS)
     streams = []
@@ -211,7 +216,9 @@ async def _answer(client: EngineClient, num_rows: int, config: dict[str, object]
         length = LONG_PROMPT_TOKENS if row == 1 else 1 + 5 * (row % 7)
         prompt = [(7 * row + 31 * at + 1) % vocab for at in range(length)]
         params = SAMPLED[row % len(SAMPLED)] if row % 3 == 2 else greedy
-        streams.append(client.submit(prompt, params))
+        # The smallest batches have none, and so take the ways of a step without adapters.
+        lora = ADAPTER if row % 4 == 3 else None
+        streams.append(client.submit(prompt, params, lora=lora))
     num_tokens = 0
     for stream in streams:
         *_, last = [event async for event in stream]
