@@ -209,6 +209,7 @@ def test_parts_that_are_not_served_are_told_in_one_line(tmp_path: Path) -> None:
     [
         ({"state_cache_gib": -1.0}, {}, "--state-cache-gib -1 must be a number of at least 0"),
         ({"state_cache_gib": 1e-6}, {}, "holds no recurrent state of 6.1 MiB"),
+        ({"state_cache_gib": 0.0}, {"kv_offload": "host"}, "raise --state-cache-gib, or leave"),
         ({}, {"max_model_len": 4097}, "--max-model-len 4097 must be from 2 to 4096"),
         ({}, {"num_kv_pages": 0}, "--num-kv-pages 0"),
         ({}, {"backend": "cuda"}, "--backend cuda"),

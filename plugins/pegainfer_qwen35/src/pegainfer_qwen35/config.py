@@ -181,7 +181,12 @@ def plan_qwen35(context: LaunchContext) -> ServePlan:
     dtype = planned_dtype(config)
     own = msgspec.convert(context.family_options, Qwen35Options)
     # Asked for now, because a size that holds nothing should not wait for the weights.
-    num_snapshots(state_layout(config, dtype), options, own, backend)
+    kept = num_snapshots(state_layout(config, dtype), options, own, backend)
+    if options.kv_offload is not None and not kept:
+        raise ConfigError(
+            f"--kv-offload {options.kv_offload} needs recurrent states to save with the pages; "
+            "raise --state-cache-gib, or leave --kv-offload out"
+        )
     plan = decoder_plan(
         options,
         backend,
