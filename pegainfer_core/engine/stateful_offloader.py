@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from pegainfer_core.engine.offloader import Offloader
+from pegainfer_core.engine.way_back import WayBack
 from pegainfer_core.offload import HOST, Restore
 
 if TYPE_CHECKING:
@@ -23,52 +24,6 @@ if TYPE_CHECKING:
     from pegainfer_core.engine.snapshot_lane import SnapshotLane
     from pegainfer_core.kv import BlockChain, KvManager
     from pegainfer_core.offload import HostPool, HostSlot, OffloadThread, PageKeys
-
-
-class _Way:
-    """One sequence's way back.
-
-    Attributes:
-        sequence: Computes nothing meanwhile.
-        keys: Names of its pages.
-        first: Its blocks on the device that end in a snapshot there.
-        known: Its blocks on the device.
-        borders: Numbers of blocks, ascending, behind which there is a snapshot somewhere.
-        border: The one to be taken over, once that is decided.
-        pages: Their restore, if some are not on the device.
-        state: The snapshot's restore, once it has begun.
-        slots: Of the snapshot on the device, by group; taken.
-        cancelled: The sequence is gone.
-    """
-
-    def __init__(self, sequence: Sequence, keys: PageKeys, first: int, known: int) -> None:
-        self.sequence = sequence
-        self.keys = keys
-        self.first = first
-        self.known = known
-        self.borders: list[int] = []
-        self.border = 0
-        self.pages: Restore | None = None
-        self.state: Restore | None = None
-        self.slots: tuple[int, ...] = ()
-        self.cancelled = False
-
-    @property
-    def num_shared(self) -> int:
-        """Blocks to take over that the device holds, but no snapshot of their end."""
-        return min(self.border, self.known) - self.first
-
-    def last_border(self, end: int) -> int:
-        """The last of the borders up to some number of blocks, 0 for none."""
-        return max((border for border in self.borders if border <= end), default=0)
-
-    @property
-    def has_landed(self) -> bool:
-        """Whether everything is where it should be."""
-        if self.cancelled or self.state is None or not self.state.num_landed:
-            return False
-        num_pages = self.border - self.first - self.num_shared
-        return not num_pages or (self.pages is not None and self.pages.num_landed == num_pages)
 
 
 class StatefulOffloader(Offloader):
@@ -96,8 +51,8 @@ class StatefulOffloader(Offloader):
     ) -> None:
         super().__init__(kv, pool, thread, mover, identity, close)
         self._lane = lane
-        self._ways: dict[int, _Way] = {}
-        self._by_restore: dict[Restore | None, _Way] = {}
+        self._ways: dict[int, WayBack] = {}
+        self._by_restore: dict[Restore | None, WayBack] = {}
         """Restores of which nothing was heard since they had room or were searched for."""
 
     @property
@@ -109,7 +64,7 @@ class StatefulOffloader(Offloader):
         """Take news over, publish and save; see `KvOffload`."""
         lane = self._lane
         for asker, held in lane.answers():
-            if isinstance(asker, _Way) and not asker.cancelled:
+            if isinstance(asker, WayBack) and not asker.cancelled:
                 self._decide(asker, held)
         for restore in lane.news():
             way = self._by_restore.get(restore)
@@ -177,7 +132,7 @@ class StatefulOffloader(Offloader):
         if first >= limit or lane.failed:
             return
         self._counts.query_pages += limit - first
-        way = _Way(sequence, keys, first, max(chain.num_known, first))
+        way = WayBack(sequence, keys, first, max(chain.num_known, first))
         slots = self._lease(sequence, chain, keys, way.known, limit)
         way.border = lane.held_border(keys, first, way.known + len(slots))
         if way.border < limit and self._thread.tiers:
@@ -195,7 +150,7 @@ class StatefulOffloader(Offloader):
         self._counts.num_skipped += way.border > 0
         self._pool.unpin(slots[:num_pages])
 
-    def _decide(self, way: _Way, held: list[bool]) -> None:
+    def _decide(self, way: WayBack, held: list[bool]) -> None:
         """The tiers have said which snapshots they hold: the pages before the last are next."""
         keys = self._lane.keys(way.keys, way.first, way.first + len(held))
         way.borders = [
@@ -244,7 +199,7 @@ class StatefulOffloader(Offloader):
         if not way.cancelled:
             self._do_without_pages(way)
 
-    def _start_from_host(self, way: _Way, slots: list[HostSlot]) -> None:
+    def _start_from_host(self, way: WayBack, slots: list[HostSlot]) -> None:
         """All pages that the device lacks are in host memory."""
         if not self._reserve(way):
             self._pool.unpin(slots)
@@ -257,7 +212,7 @@ class StatefulOffloader(Offloader):
             self._thread.begin(pages)
         self._begin_state(way)
 
-    def _do_without_pages(self, way: _Way) -> None:
+    def _do_without_pages(self, way: WayBack) -> None:
         """No pages come back: what the device has may still end in a snapshot elsewhere."""
         way.border = way.last_border(way.known)
         if way.border and self._reserve(way):
@@ -265,7 +220,7 @@ class StatefulOffloader(Offloader):
         else:
             self._forgo(way)
 
-    def _reserve(self, way: _Way) -> bool:
+    def _reserve(self, way: WayBack) -> bool:
         """A slot for the snapshot, and a share in the pages that the device has."""
         if self._failed or self._lane.failed:
             return False
@@ -273,12 +228,12 @@ class StatefulOffloader(Offloader):
         shared_end = way.first + way.num_shared
         return bool(way.slots) and self._kv.share_known(way.sequence, shared_end)
 
-    def _begin_state(self, way: _Way) -> None:
+    def _begin_state(self, way: WayBack) -> None:
         (key,) = self._lane.keys(way.keys, way.border - 1, way.border)
         way.state = self._lane.restore(key, way.slots[0])
         self._by_restore[way.state] = way
 
-    def _settle(self, way: _Way) -> None:
+    def _settle(self, way: WayBack) -> None:
         """Take everything over, or give everything back, once no copy is under way."""
         if way.state is None or any(part in self._by_restore for part in (way.pages, way.state)):
             return
@@ -300,7 +255,7 @@ class StatefulOffloader(Offloader):
         sequence.num_saved_pages = way.border
         self._leave(way)
 
-    def _forgo(self, way: _Way) -> None:
+    def _forgo(self, way: WayBack) -> None:
         """Nothing is restored: the sequence goes on from where it was."""
         self._kv.snapshots.give_back(way.slots)
         way.slots = ()
@@ -318,15 +273,15 @@ class StatefulOffloader(Offloader):
                 way.state.num_landed = 0
                 self._settle(way)
 
-    def _wait_for(self, way: _Way) -> None:
+    def _wait_for(self, way: WayBack) -> None:
         way.sequence.restoring = True
         self._ways[way.sequence.request_id] = way
 
-    def _leave(self, way: _Way) -> None:
+    def _leave(self, way: WayBack) -> None:
         way.sequence.restoring = False
         del self._ways[way.sequence.request_id]
 
-    def _note_pages(self, way: _Way, restore: Restore) -> Restore:
+    def _note_pages(self, way: WayBack, restore: Restore) -> Restore:
         way.pages = restore
         self._restores[restore] = way.sequence
         self._by_restore[restore] = way
