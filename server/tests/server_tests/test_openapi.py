@@ -66,6 +66,7 @@ def test_constraints_are_stated(small: Server) -> None:
     body = paths["/v1/completions"]["post"]["requestBody"]["content"]["application/json"]["schema"]
     fields = body["properties"]
     assert fields["max_tokens"]["anyOf"] == [{"type": "integer", "minimum": 0}, {"type": "null"}]
+    assert fields["top_p"]["anyOf"][0] == {"type": "number", "minimum": 0, "maximum": 1}
     assert fields["cache_salt"]["anyOf"][0]["maxLength"] == 1024
     assert body["required"] == ["prompt"]
     for path in OURS:

@@ -1,4 +1,4 @@
-"""ASGI responses: bytes known beforehand, an answer sent whole, and an answer streamed.
+"""ASGI responses: bytes known beforehand, and an answer streamed.
 
 Streams do not go through the web framework's generators, whose price is paid for every token.
 """
@@ -20,11 +20,9 @@ if TYPE_CHECKING:
 
     from litestar.types import Receive, Scope, Send
 
-    from pegainfer_core.text import Tokenizer
     from pegainfer_server.answer.chunks import ChunkEncoder
     from pegainfer_server.answer.stream_keeper import StreamKeeper
-    from pegainfer_server.answer.whole import WholeEncoder
-    from pegainfer_server.generation import Generation, Piece
+    from pegainfer_server.generation import Generation
     from pegainfer_server.protocol.usage import Usage
 
 JSON = b"application/json"
@@ -63,30 +61,6 @@ class BytesReply(Reply):
             {"type": "http.response.start", "status": self._status, "headers": self._headers}
         )
         await send({"type": "http.response.body", "body": self._body, "more_body": False})
-
-
-class WholeReply(Reply):
-    """An answer that is sent when it is complete."""
-
-    def __init__(self, generation: Generation, tokenizer: Tokenizer, encode: WholeEncoder) -> None:
-        self._generation = generation
-        self._tokenizer = tokenizer
-        self._encode = encode
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Collect the answer and send it.
-
-        Raises:
-            ApiError: The engine refused or lost the request.
-        """
-        generation = self._generation
-        pieces: list[Piece] = []
-        with watched(receive, generation):
-            while generation.ending is None:
-                pieces += await generation.next_pieces()
-        if not generation.abandoned:
-            body = self._encode(generation, pieces, generation.ending, self._tokenizer)
-            await BytesReply(body)(scope, receive, send)
 
 
 @contextlib.contextmanager

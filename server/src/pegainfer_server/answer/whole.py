@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from msgspec import UNSET
 
@@ -20,22 +20,8 @@ if TYPE_CHECKING:
 
     from pegainfer_core.text import Tokenizer
     from pegainfer_server.answer.several import Choice
-    from pegainfer_server.generation import Ending, Generation
+    from pegainfer_server.generation import Generation
     from pegainfer_server.protocol.logprobs import PromptLogprobs
-
-
-class WholeEncoder(Protocol):
-    """Encodes the body of a response that is not streamed."""
-
-    def __call__(
-        self,
-        generation: Generation,
-        pieces: Sequence[Piece],
-        ending: Ending,
-        tokenizer: Tokenizer,
-    ) -> bytes:
-        """All pieces of an ended generation as JSON."""
-        ...
 
 
 def encode_completions(choices: Sequence[Choice], tokenizer: Tokenizer) -> bytes:

@@ -7,7 +7,7 @@ from msgspec import UNSET, Meta, UnsetType
 
 from pegainfer_server.protocol.logprobs import ChatLogprobs, PromptLogprobs
 from pegainfer_server.protocol.message import Message
-from pegainfer_server.protocol.sampling_fields import SamplingFields
+from pegainfer_server.protocol.sampling_fields import SamplingFields, stated
 from pegainfer_server.protocol.tools import ToolCall, ToolCallChunk
 from pegainfer_server.protocol.usage import Usage
 
@@ -36,7 +36,7 @@ class ChatRequest(SamplingFields, frozen=True, kw_only=True):
     max_tokens: Annotated[int, Meta(ge=1)] | None = None
     max_completion_tokens: Annotated[int, Meta(ge=1)] | None = None
     logprobs: bool | None = None
-    top_logprobs: int | None = None
+    top_logprobs: Annotated[int, stated(minimum=0, maximum=20)] | None = None
     tools: list[dict[str, object]] | None = None
     tool_choice: str | dict[str, object] | None = None
     parallel_tool_calls: bool | None = None

@@ -6,7 +6,7 @@ import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
 from pegainfer_server.protocol.logprobs import CompletionLogprobs, PromptLogprobs
-from pegainfer_server.protocol.sampling_fields import SamplingFields
+from pegainfer_server.protocol.sampling_fields import SamplingFields, stated
 from pegainfer_server.protocol.usage import Usage
 
 DEFAULT_MAX_TOKENS = 16
@@ -26,7 +26,7 @@ class CompletionRequest(SamplingFields, frozen=True, kw_only=True):
     prompt: str | list[str | int | list[int]]
     max_tokens: Annotated[int, Meta(ge=0)] | None = None
     echo: bool | None = None
-    logprobs: int | None = None
+    logprobs: Annotated[int, stated(minimum=0, maximum=20)] | None = None
 
 
 class CompletionChoice(msgspec.Struct, frozen=True, kw_only=True):

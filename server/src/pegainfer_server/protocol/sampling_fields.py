@@ -12,6 +12,11 @@ MAX_CHOICES = 256
 """Most answers to one request: samples of all its prompts."""
 
 
+def stated(**limits: int) -> Meta:
+    """Limits that `/schema` states and that are checked later, where their names are better."""
+    return Meta(extra_json_schema=limits)
+
+
 class StreamOptions(msgspec.Struct, frozen=True, kw_only=True):
     """What a stream carries beside the answer.
 
@@ -31,20 +36,20 @@ class GenerationFields(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     model: str | None = None
-    temperature: float | None = None
-    top_p: float | None = None
-    top_k: int | None = None
-    min_p: float | None = None
+    temperature: Annotated[float, stated(minimum=0)] | None = None
+    top_p: Annotated[float, stated(minimum=0, maximum=1)] | None = None
+    top_k: Annotated[int, stated(minimum=-1)] | None = None
+    min_p: Annotated[float, stated(minimum=0, maximum=1)] | None = None
     seed: int | None = None
-    presence_penalty: float | None = None
-    frequency_penalty: float | None = None
-    repetition_penalty: float | None = None
+    presence_penalty: Annotated[float, stated(minimum=-2, maximum=2)] | None = None
+    frequency_penalty: Annotated[float, stated(minimum=-2, maximum=2)] | None = None
+    repetition_penalty: Annotated[float, stated(exclusiveMinimum=0)] | None = None
     logit_bias: dict[str, float] | None = None
-    allowed_token_ids: list[int] | None = None
-    bad_words: list[str] | None = None
-    stop_token_ids: list[int] | None = None
+    allowed_token_ids: Annotated[list[int], stated(minItems=1)] | None = None
+    bad_words: Annotated[list[str], stated(maxItems=1024)] | None = None
+    stop_token_ids: Annotated[list[int], stated(maxItems=4096)] | None = None
     ignore_eos: bool | None = None
-    min_tokens: int | None = None
+    min_tokens: Annotated[int, stated(minimum=0)] | None = None
     stream: bool | None = None
     skip_special_tokens: bool | None = None
     request_id: Annotated[str, Meta(min_length=1, max_length=128)] | None = None
@@ -64,9 +69,9 @@ class SamplingFields(GenerationFields, frozen=True, kw_only=True):
 
     stop: str | list[str] | None = None
     include_stop_str_in_output: bool | None = None
-    n: Annotated[int, Meta(ge=1)] | None = None
+    n: Annotated[int, Meta(ge=1, extra_json_schema={"maximum": MAX_CHOICES})] | None = None
     best_of: Annotated[int, Meta(ge=1)] | None = None
-    prompt_logprobs: int | None = None
+    prompt_logprobs: Annotated[int, stated(minimum=0, maximum=20)] | None = None
     stream_options: StreamOptions | None = None
     add_special_tokens: bool | None = None
     truncate_prompt_tokens: Annotated[int, Meta(ge=-1)] | None = None
