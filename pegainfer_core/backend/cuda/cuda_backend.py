@@ -32,7 +32,11 @@ from pegainfer_core.backend.cuda.parameters import ParameterReader
 from pegainfer_core.backend.cuda.products import Products
 from pegainfer_core.backend.cuda.sampling import CudaChoice
 from pegainfer_core.backend.cuda.step_shape import decode_sizes, prompt_sizes, step_shape
-from pegainfer_core.backend.cuda.tuned_products import TunedProducts, decoder_products
+from pegainfer_core.backend.cuda.tuned_products import (
+    TunedProducts,
+    decoder_products,
+    hybrid_products,
+)
 from pegainfer_core.backend.cuda.work_items import PrefillLimits
 from pegainfer_core.backend.dtype import DType
 from pegainfer_core.backend.kv_pool import KvPool
@@ -225,8 +229,8 @@ class CudaBackend(Backend):
         """Build and load the kernels of adapters; steps may carry work for them from now on."""
         first = sites[0].down
         self._num_lora_slots = first.shape[0]
-        widths, arch = [site.down.width for site in sites], self.device.arch
-        self.library.prepare(catalog.lora_specs(element(first.dtype), widths, first.width, arch))
+        sizes, arch = [(site.down.width, site.widths) for site in sites], self.device.arch
+        self.library.prepare(catalog.lora_specs(element(first.dtype), sizes, first.width, arch))
 
     def pack(self, values: NDArray[np.float32], dtype: DType) -> NDArray[np.generic]:
         """Dense; touches no device."""
@@ -269,10 +273,11 @@ class CudaBackend(Backend):
         self._recurrent = True
         sizes, arch = delta_sizes(shape, layout.dtype), self.device.arch
         if rotary_dim and self._decoder is not None:
-            specs = catalog.hybrid_specs(self._decoder, sizes, rotary_dim, arch)
+            self.library.prepare(catalog.hybrid_specs(self._decoder, sizes, rotary_dim, arch))
+            if layout.dtype is DType.BFLOAT16:
+                self.products.tune(hybrid_products(self._decoder, sizes))
         else:
-            specs = catalog.recurrent_specs(sizes, arch)
-        self.library.prepare(specs)
+            self.library.prepare(catalog.recurrent_specs(sizes, arch))
 
     def state_pool(self, layout: StateLayout, num_slots: int) -> StatePool:
         """Uninitialised slots; padding rows have none and touch none.

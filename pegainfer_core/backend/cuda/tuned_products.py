@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from pegainfer_core.backend.decoder import AttentionShape
+    from pegainfer_core.kernels import DecoderSizes
+    from pegainfer_core.kernels.catalog import DeltaSizes
 
 logger = logging.getLogger(__name__)
 
@@ -74,6 +76,22 @@ def decoder_products(shape: AttentionShape, hidden: int, intermediate: int) -> l
         (2 * intermediate, hidden, False),
         (hidden, intermediate, True),
     ]
+    return _of_all_sizes(sides)
+
+
+def hybrid_products(decoder: DecoderSizes, delta: DeltaSizes) -> list[ProductShape]:
+    """Those of a decoder with delta-rule layers and gated attention that no plain one has."""
+    query_width = decoder.num_heads * decoder.head_dim
+    kv_width = decoder.num_kv_heads * decoder.head_dim
+    sides = [
+        (2 * query_width + 2 * kv_width, decoder.hidden, False),
+        (delta.projected_width, decoder.hidden, False),
+        (decoder.hidden, delta.value_width, True),
+    ]
+    return _of_all_sizes(sides)
+
+
+def _of_all_sizes(sides: list[tuple[int, int, bool]]) -> list[ProductShape]:
     kind = DType.BFLOAT16
     return [ProductShape(rows, n, k, kind, kind, add) for rows in TUNED_ROWS for n, k, add in sides]
 
