@@ -95,7 +95,8 @@ class AnswerGrammar:
         ends = [*([] if params.ignore_eos else request.eos_token_ids), *params.stop_token_ids]
         self._ends = bits_of(ends, vocab_size)
         self._every = all_bits(vocab_size) & ~bits_of([grammar.end_id], vocab_size)
-        self._wanted = _wanted(request, vocab_size)
+        limited = params.allowed_token_ids is not None or bool(params.bad_token_sequences)
+        self._wanted = _wanted(request, vocab_size) if limited else None
         self._sequences = [s for s in params.bad_token_sequences if len(s) > 1]
         self._min_tokens = params.min_tokens
         self._vocab_size, self._num_words = vocab_size, num_words(vocab_size)
@@ -201,16 +202,17 @@ class AnswerGrammar:
                 return
         if self._num_generated < self._min_tokens:
             mask = _unless_empty(mask & ~self._ends, mask)
-        self._mask = _unless_empty(self._without_bad(mask), mask)
+        if self._wanted is not None:
+            mask = _unless_empty(self._without_bad(mask & self._wanted), mask)
+        self._mask = mask
 
     def _without_bad(self, mask: TokenBits) -> TokenBits:
-        """What the request's other masks leave."""
+        """What bad sequences leave."""
         bad = []
         for *prefix, last in self._sequences:
             begun = len(self._answer) >= len(prefix)
             if begun and self._answer[len(self._answer) - len(prefix) :] == prefix:
                 bad.append(last)
-        mask = mask & self._wanted
         return mask & ~bits_of(bad, self._vocab_size) if bad else mask
 
     def _await(self) -> None:
