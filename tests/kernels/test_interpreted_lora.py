@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.kernels.interpreted import lora_layer
 from tests.kernels.interpreted.lora import Case, run
 
 if TYPE_CHECKING:
@@ -44,6 +45,13 @@ CASES = {
 }
 
 
+#: One row takes our own product, more the library's.
+LAYERS = {
+    "a layer, one row": ((1, 1),),
+    "a layer, rows in turn and a prompt": ((1, 0), (1, -1), (1, 2), (18, 1)),
+}
+
+
 @pytest.fixture(scope="module")
 def interpreted() -> Iterator[dict[str, Future[None]]]:
     """In processes of their own, for Triton is told at its import that it interprets."""
@@ -51,10 +59,11 @@ def interpreted() -> Iterator[dict[str, Future[None]]]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("TRITON_INTERPRET", "1")
         begun = {name: pool.submit(run, case) for name, case in CASES.items()}
+        begun |= {name: pool.submit(lora_layer.run, rows) for name, rows in LAYERS.items()}
     yield begun
     pool.shutdown(cancel_futures=True)
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", [*CASES, *LAYERS])
 def test_sums_are_as_on_numpy(interpreted: dict[str, Future[None]], name: str) -> None:
     interpreted[name].result()

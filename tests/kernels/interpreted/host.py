@@ -40,6 +40,9 @@ class HostDevice:
     def upload(self, target: int, source: int, num_bytes: int) -> None:
         ctypes.memmove(target, source, num_bytes)
 
+    def fill(self, target: int, value: int, num_bytes: int) -> None:
+        ctypes.memset(target, value, num_bytes)
+
     def tensor(self, values: NDArray[np.float32]) -> Tensor:
         made = Tensor(values.shape, DType.FLOAT32, self.allocate(values.nbytes))
         array(made)[...] = values
