@@ -138,21 +138,18 @@ def test_in_decode(server: HttpServer, stream: bool) -> None:
 @pytest.mark.parametrize("prompt", ["A" * 100, "A" * 30_000])
 def test_with_four_samples(server: HttpServer, stream: bool, prompt: str) -> None:
     """In decode, all of them; in the prefill of a long prompt, where three wait for the first."""
-    limit = MAX_TOKENS - 100
-    for number in range(2):
-        before, num_generated = num_aborted(server), server.metric("generation_tokens_total")
-        client = Client(server)
-        salt = f"{stream}{number}"
-        client.post(**{**ANSWER, "prompt": prompt, "max_tokens": limit}, n=4, stream=stream,
-                    cache_salt=salt)  # fmt: skip
-        if len(prompt) > 1000:
-            wait_for_load(server, 1, 0)
-        else:
-            wait_for_load(server, MOST_AT_ONCE, 0)
-            wait_for_tokens(server, num_generated + 8)
-        client.leave(rudely=number % 2 == 0)
-        server.wait_idle(SOON_S)
-        wait_for_aborts(server, before + 4)
+    before, num_generated = num_aborted(server), server.metric("generation_tokens_total")
+    client = Client(server)
+    fields = {**ANSWER, "prompt": prompt, "max_tokens": MAX_TOKENS - 100, "n": 4}
+    client.post(**fields, stream=stream, cache_salt=str(stream))
+    if len(prompt) > 1000:
+        wait_for_load(server, 1, 0)
+    else:
+        wait_for_load(server, MOST_AT_ONCE, 0)
+        wait_for_tokens(server, num_generated + 8)
+    client.leave(rudely=stream)
+    server.wait_idle(SOON_S)
+    wait_for_aborts(server, before + 4)
 
 
 def test_on_a_connection_that_was_kept(server: HttpServer) -> None:
