@@ -37,7 +37,7 @@ def test_a_step_that_cannot_be_scored_fetches_no_tokens(
     params = SamplingParams(temperature=0, prompt_logprobs=0)
     first, second = (stepper.sequence(range(5, 25), params=params) for _ in range(2))
     with monkeypatch.context() as failing:
-        failing.setattr("pegainfer_core.engine.decoder_runner.row_logprobs", no_memory)
+        failing.setattr(sampler, "score", no_memory)
         with pytest.raises(MemoryError, match="no room for scores"):
             stepper.step([(first, 20)])
     assert not fetched
