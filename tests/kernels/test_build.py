@@ -89,6 +89,21 @@ def test_kernels_of_hybrid_models_build_and_keep_to_registers(arch: int, tmp_pat
         assert stack_bytes(code, tmp_path) <= MOST_STACK_BYTES, spec.label
 
 
+@pytest.mark.parametrize("arch", ARCHITECTURES)
+def test_kernels_of_adapters_build_and_keep_to_registers(arch: int, tmp_path: Path) -> None:
+    """Of Qwen3-4B and 32B, which cut inputs into 4 to 16 shares; then of sizes that fit nothing."""
+    cache = KernelCache(tmp_path)
+    wide = [(2560, (4096, 1024, 1024)), (5120, (25600, 25600)), (25600, (5120,))]
+    specs = catalog.lora_specs("bf16", wide, 2560, arch)
+    odd = catalog.lora_specs("fp32", [(200, (80, 16, 24))], 200, arch)
+    build_kernels(cache, specs + odd, [arch])
+    for spec in specs:
+        entry, code = cache.load(spec, arch)
+        assert entry.scratch_bytes == 0
+        assert entry.shared_bytes <= MAX_SHARED_BYTES[arch], spec.label
+        assert stack_bytes(code, tmp_path) == 0, spec.label
+
+
 def stack_bytes(code: bytes, folder: Path) -> int:
     """What a thread keeps in memory for want of registers."""
     found = importlib.util.find_spec("triton")
