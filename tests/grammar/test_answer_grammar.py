@@ -29,7 +29,7 @@ from tests.grammar.grammars import (
 )
 from tests.grammar.schemas import SCHEMAS, Schema, fits
 
-NUM_SCHEMAS = int(os.environ.get("PEGAINFER_NUM_SCHEMAS", "40"))
+NUM_SCHEMAS = int(os.environ.get("PEGAINFER_NUM_SCHEMAS", "25"))
 YES_NO = StructuredOutput(kind="choice", text='["yes", "no"]')
 LETTERS = StructuredOutput(kind="regex", text="[a-c]{2,5}")
 
