@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from llguidance import LLMatcher, LLParserLimits, LLTokenizer
-    from numpy.typing import NDArray
 
     from pegainfer_core.contract import StructuredOutput
 
@@ -59,7 +58,7 @@ class CompiledGrammar:
         self._matcher = matcher
         started_s = time.thread_time()
         try:
-            fill_mask(matcher, self.mask)
+            matcher.unsafe_compute_mask_ptr(self.mask.ctypes.data, self.mask.nbytes)
         except ValueError as error:
             raise GrammarProblem(_clause(str(error))) from error
         self.mask &= ~bits_of([end_id], 32 * words)
@@ -163,15 +162,6 @@ class GrammarCompiler:
         self.num_words = num_words(made.vocab_size)
         self.end_id = end_id
         return made
-
-
-def fill_mask(matcher: LLMatcher, mask: NDArray[np.int32]) -> None:
-    """Overwrite a mask with that of a matcher's place; its size is the tokenizer's.
-
-    Raises:
-        ValueError: There is no way on, or a limit was met; the matcher is of no more use.
-    """
-    matcher.unsafe_compute_mask_ptr(mask.ctypes.data, mask.nbytes)
 
 
 def _limits() -> LLParserLimits:
