@@ -14,7 +14,7 @@ import openai
 import pytest
 
 from pegainfer_core.testing.tiny import tiny_qwen3
-from tests.cases.http_server import CHAT, COMPLETIONS, HttpServer
+from tests.cases.http_server import CHAT, COMPLETIONS, HttpServer, error_of
 
 SCHEMA: dict[str, Any] = {
     "type": "object",
@@ -315,6 +315,18 @@ def test_a_hard_grammar_holds_nobody_up(server: HttpServer) -> None:
         num_answered += 1
     thread.join()
     assert num_answered >= 1
+
+
+def test_a_form_that_turns_out_too_complex_is_the_clients_fault(
+    server: HttpServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Found when tokens were made already: 400 where nothing was sent, else an event."""
+    monkeypatch.setattr("pegainfer_core.grammar.answer_grammar._FIRST_MASKS_S", -1.0)
+    fields = {"prompt": "a", "max_tokens": 40, "guided_regex": "[ab]{30}"}
+    error = error_of(server.post(COMPLETIONS, fields))
+    assert error["param"] == "guided_regex" and "too complex" in error["message"]
+    *_, last = server.events(COMPLETIONS, **fields)
+    assert last["error"]["param"] == "guided_regex"
 
 
 def test_the_official_client_parses_what_it_asked_for(server: HttpServer) -> None:
