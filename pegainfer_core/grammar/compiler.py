@@ -156,7 +156,7 @@ class GrammarCompiler:
         text, end_id = with_end_token(self._tokenizer_json())
         size = max(self.vocab_size, end_id + 1)
         try:
-            made = LLTokenizer(text, n_vocab=size, eos_token=[end_id])
+            made = LLTokenizer(text, n_vocab=size, eos_token=end_id)
         except ValueError as error:
             raise GrammarProblem(f"is not possible with this tokenizer: {error}") from error
         self.num_words = num_words(made.vocab_size)
