@@ -119,7 +119,7 @@ def test_all_kernels_are_named_before_the_first_step(
     monkeypatch.setattr(KernelLibrary, "_load", noting)
     made = stepper(checkpoint(case, folder), CudaBackend())
     for num_rows in (1, 3, 20):
-        made.generate([ids(3 + 40 * i) for i in range(num_rows)], 4, chunk_tokens=100)
+        made.generate([ids(3 + 20 * i) for i in range(num_rows)], 4, chunk_tokens=100)
     assert not late
 
 
