@@ -16,7 +16,7 @@ from pegainfer_core.backend.cuda.arrays import address, dense, element, empty_te
 from pegainfer_core.backend.cuda.cuda_batch import AttentionLimits, CudaBatch, MetadataUpload
 from pegainfer_core.backend.cuda.cuda_ops import CudaOps
 from pegainfer_core.backend.cuda.cuda_page_mover import CudaPageMover, CudaStateMover
-from pegainfer_core.backend.cuda.cuda_recurrent_ops import CudaRecurrentOps, delta_sizes
+from pegainfer_core.backend.cuda.cuda_recurrent_ops import CudaRecurrentOps
 from pegainfer_core.backend.cuda.device import Device, PinnedMemory, host_address
 from pegainfer_core.backend.cuda.errors import CudaError
 from pegainfer_core.backend.cuda.faults import gpu_label, is_out_of_memory, raise_if_lost
@@ -29,6 +29,7 @@ from pegainfer_core.backend.cuda.memory_budget import (
     require_room_for_weights,
 )
 from pegainfer_core.backend.cuda.parameters import ParameterReader
+from pegainfer_core.backend.cuda.piece_scratch import delta_sizes
 from pegainfer_core.backend.cuda.products import Products
 from pegainfer_core.backend.cuda.sampling import CudaChoice
 from pegainfer_core.backend.cuda.step_shape import decode_sizes, prompt_sizes, step_shape

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from functools import cache, partial
-from typing import TYPE_CHECKING, Final, Generic, NamedTuple, TypeVar, cast
+from functools import partial
+from typing import TYPE_CHECKING, cast
 
 from pegainfer_core.backend.cuda.arrays import address, element, empty_tensor
 from pegainfer_core.backend.cuda.cuda_products import RmsNorm
+from pegainfer_core.backend.cuda.piece_scratch import PieceScratch, delta_sizes, piece_scratch
 from pegainfer_core.backend.dtype import DType
 from pegainfer_core.backend.recurrent_ops import RecurrentOps
 from pegainfer_core.backend.workspace import Workspace
@@ -24,43 +25,6 @@ if TYPE_CHECKING:
     from pegainfer_core.backend.state_pool import StatePool
     from pegainfer_core.backend.tensor import Tensor
     from pegainfer_core.kernels import KernelSpec
-
-
-T = TypeVar("T")
-
-_FACTORS: Final = {"fp16": DType.FLOAT16, "fp32": DType.FLOAT32}
-
-
-class PieceScratch(NamedTuple, Generic[T]):
-    """What pieces prepare for the scan, a row a token; factors are of the type of factors.
-
-    Attributes:
-        queries: [tokens, key_width] factors.
-        keys: [tokens, key_width] factors.
-        scores: [tokens, value heads * PIECE_TOKENS] factors.
-        systems: [tokens, value heads * PIECE_TOKENS] float32.
-        of_values: [tokens, value heads * PIECE_TOKENS] factors.
-        of_keys: [tokens, value heads * PIECE_TOKENS] factors.
-        reads: [tokens, value heads * key_dim] factors.
-        writes: [tokens, value_width] float32.
-        strengths: [tokens, value heads] float32.
-        decays: [tokens, value heads] float32.
-        query_factors: [tokens, value heads] float32.
-        key_factors: [tokens, value heads] float32.
-    """
-
-    queries: T
-    keys: T
-    scores: T
-    systems: T
-    of_values: T
-    of_keys: T
-    reads: T
-    writes: T
-    strengths: T
-    decays: T
-    query_factors: T
-    key_factors: T
 
 
 class CudaRecurrentOps(RecurrentOps):
@@ -118,7 +82,7 @@ class CudaRecurrentOps(RecurrentOps):
         mixed = workspace.buffer("mixed", shape.conv_width, projected.dtype)
         delta = workspace.buffer("delta", shape.value_width, projected.dtype)
         # Laid out even if the first steps only decode.
-        scratch = _piece_scratch(workspace, shape, projected.dtype)
+        scratch = piece_scratch(workspace, shape, projected.dtype)
         self.causal_conv(batch, projected, weights.conv, shape, states, layer, mixed)
         cuda, work = _split(batch)
         if cuda.num_rows:
@@ -152,7 +116,7 @@ class CudaRecurrentOps(RecurrentOps):
     ) -> None:
         """See `RecurrentOps.causal_conv`."""
         cuda, work = _split(batch)
-        sizes, width = _sizes(shape, projected.dtype), shape.conv_width
+        sizes, width = delta_sizes(shape, projected.dtype), shape.conv_width
         layout = states.layout
         kept = layout.conv_history * width
         slots = address(states.conv) + layer * kept * layout.dtype.itemsize
@@ -196,7 +160,7 @@ class CudaRecurrentOps(RecurrentOps):
             rows = mixed.shape[0]
             if rows not in self._own:
                 self._own[rows] = Workspace(partial(empty_tensor, self._device), rows, rows)
-            scratch = _piece_scratch(self._own[rows], shape, projected.dtype)
+            scratch = piece_scratch(self._own[rows], shape, projected.dtype)
             self._scan(work, mixed, projected, weights, shape, states, layer, delta, scratch)
 
     def gated_norm(
@@ -230,7 +194,7 @@ class CudaRecurrentOps(RecurrentOps):
         gates = shape.conv_width
         self._launch(
             catalog.delta_step(
-                _sizes(shape, projected.dtype), gated=gated, overlaps=self._overlaps
+                delta_sizes(shape, projected.dtype), gated=gated, overlaps=self._overlaps
             ),
             (batch.num_rows, shape.num_value_heads),
             address(mixed), address(projected), address(weights.decay_rate),
@@ -253,7 +217,7 @@ class CudaRecurrentOps(RecurrentOps):
         scratch: PieceScratch[Tensor],
     ) -> None:
         """All other rows: pieces at once, then each row's in order."""
-        sizes, num_heads = _sizes(shape, projected.dtype), shape.num_value_heads
+        sizes, num_heads = delta_sizes(shape, projected.dtype), shape.num_value_heads
         at = PieceScratch(*(address(tensor) for tensor in scratch))
         grid = (work.num_pieces, num_heads)
         self._launch(
@@ -309,23 +273,6 @@ class CudaRecurrentOps(RecurrentOps):
         self._library.get(spec).launch(self._device.stream, grid, *arguments)
 
 
-@cache
-def _sizes(shape: DeltaShape, dtype: DType) -> catalog.DeltaSizes:
-    return delta_sizes(shape, dtype)
-
-
-def delta_sizes(shape: DeltaShape, dtype: DType) -> catalog.DeltaSizes:
-    """What kernels depend on, of a shape and a type of activations."""
-    return catalog.DeltaSizes(
-        element=element(dtype),
-        num_key_heads=shape.num_key_heads,
-        num_value_heads=shape.num_value_heads,
-        key_dim=shape.key_dim,
-        value_dim=shape.value_dim,
-        conv_taps=shape.conv_taps,
-    )
-
-
 def _split(batch: Batch) -> tuple[CudaBatch, RecurrentWork]:
     """A step, and what is in it for recurrent layers.
 
@@ -344,24 +291,3 @@ def _memories(states: StatePool, layer: int) -> tuple[int, int]:
     of_layer = layout.num_heads * layout.key_dim * layout.value_dim
     at = address(states.memory) + layer * of_layer * DType.FLOAT32.itemsize
     return at, layout.num_layers * of_layer
-
-
-def _piece_scratch(workspace: Workspace, shape: DeltaShape, dtype: DType) -> PieceScratch[Tensor]:
-    heads, exact = shape.num_value_heads, DType.FLOAT32
-    factor = _FACTORS[_sizes(shape, dtype).factor]
-    each = heads * catalog.PIECE_TOKENS
-    buffer = workspace.buffer
-    return PieceScratch(
-        queries=buffer("delta_queries", shape.key_width, factor),
-        keys=buffer("delta_keys", shape.key_width, factor),
-        scores=buffer("delta_scores", each, factor),
-        systems=buffer("delta_systems", each, exact),
-        of_values=buffer("delta_of_values", each, factor),
-        of_keys=buffer("delta_of_keys", each, factor),
-        reads=buffer("delta_reads", heads * shape.key_dim, factor),
-        writes=buffer("delta_writes", shape.value_width, exact),
-        strengths=buffer("delta_strengths", heads, exact),
-        decays=buffer("delta_decays", heads, exact),
-        query_factors=buffer("delta_query_factors", heads, exact),
-        key_factors=buffer("delta_key_factors", heads, exact),
-    )

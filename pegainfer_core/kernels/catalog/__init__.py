@@ -45,6 +45,7 @@ from pegainfer_core.kernels.catalog.choice import (
     score_parts,
 )
 from pegainfer_core.kernels.catalog.decoder import decoder_specs
+from pegainfer_core.kernels.catalog.delta_sizes import DeltaSizes
 from pegainfer_core.kernels.catalog.embedding import embed_tokens
 from pegainfer_core.kernels.catalog.few_rows import (
     FEW_ROWS,
@@ -64,6 +65,17 @@ from pegainfer_core.kernels.catalog.lora import (
     lora_specs,
     lora_splits,
 )
+from pegainfer_core.kernels.catalog.pieces import (
+    PIECE_INTS,
+    PIECE_TOKENS,
+    conv_piece_programs,
+    conv_pieces,
+    invert_pieces,
+    relate_pieces,
+    scan_channels,
+    scan_pieces,
+    write_pieces,
+)
 from pegainfer_core.kernels.catalog.prefill import (
     PREFILL_BLOCK,
     PREFILL_ITEM_INTS,
@@ -78,23 +90,13 @@ from pegainfer_core.kernels.catalog.products import GEMV_BLOCK, GEMV_ROWS, gemv,
 from pegainfer_core.kernels.catalog.recurrent import (
     CONV_BLOCK,
     NORMED_HEADS,
-    PIECE_INTS,
-    PIECE_TOKENS,
     ROW_SAVES,
-    DeltaSizes,
-    conv_piece_programs,
-    conv_pieces,
     conv_step,
     delta_step,
     gated_norm,
-    invert_pieces,
     keep_inputs,
     recurrent_specs,
-    relate_pieces,
-    scan_channels,
-    scan_pieces,
     sigmoid_mul,
-    write_pieces,
 )
 from pegainfer_core.kernels.catalog.rows import (
     SMALL_BLOCK,

@@ -13,7 +13,7 @@ from pegainfer_core.kernels.catalog.sizes import OVERLAP_ARCH
 
 if TYPE_CHECKING:
     from pegainfer_core.kernels.arch import Arch
-    from pegainfer_core.kernels.catalog.recurrent import DeltaSizes
+    from pegainfer_core.kernels.catalog.delta_sizes import DeltaSizes
     from pegainfer_core.kernels.catalog.sizes import DecoderSizes
     from pegainfer_core.kernels.spec import KernelSpec
 
