@@ -169,7 +169,9 @@ class AnswerGrammar:
     def _follow(self) -> None:
         token_id, self._next = self._next, None
         if token_id is not None and not self._matcher.consume_token(token_id):
-            raise ValueError(f"the model has no way on but token {token_id}, which is not allowed")
+            # Or none is allowed: the parser has met one of its bounds.
+            why = self._matcher.get_error()
+            raise ValueError(f"token {token_id} is not allowed: {why}")
         if not self._matcher.is_stopped():
             self._matcher.unsafe_compute_mask_ptr(*self._raw_at)
             self._take_mask()

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 import pegainfer_core.grammar.answer_grammar as answer_grammar
 from pegainfer_core.contract import StructuredOutput
 from pegainfer_core.grammar import AnswerGrammar, GrammarDesk, MaskTeam
+from pegainfer_core.grammar.grammar_text import MAX_CHOICES
 from tests.grammar.grammars import (
     END_THINK,
     EOS,
@@ -66,6 +67,21 @@ def test_choices_and_grammars(desk: GrammarDesk) -> None:
     lark = StructuredOutput(kind="grammar", text='start: "x" pair+\npair: "(" /[0-9]/ ")"')
     for seed in range(4):
         assert re.fullmatch(r"x(\([0-9]\))+", text_of(list(walk(begin(desk, lark), seed))))
+
+
+def test_as_many_choices_as_are_allowed(desk: GrammarDesk) -> None:
+    choices = [f"c{number}" for number in range(MAX_CHOICES)]
+    form = StructuredOutput(kind="choice", text=json.dumps(choices))
+    seen = {text_of(list(walk(begin(desk, form), seed))) for seed in range(20)}
+    assert len(seen) > 5 and seen <= set(choices)
+
+
+def test_a_rule_that_is_too_wide_for_the_parser_says_so(desk: GrammarDesk) -> None:
+    rule = " | ".join(f'"c{number}"' for number in range(2_500))
+    grammar = begin(desk, StructuredOutput(kind="grammar", text=f"start: {rule}"))
+    grammar.advance(ord("c"))
+    grammar.mask(1)
+    assert "max is 2000" in grammar.error
 
 
 def test_the_end_is_possible_where_the_form_is_complete_and_nowhere_else(desk: GrammarDesk) -> None:
