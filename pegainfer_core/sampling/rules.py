@@ -101,7 +101,8 @@ class LogitRules:
         logits = row[ids]
         if params.repetition_penalty != 1:
             penalty = np.float32(params.repetition_penalty)
-            with np.errstate(over="ignore"):
+            # A penalty that is 0 as float32 divides by it, and 0 / 0 is not taken by `where`.
+            with np.errstate(over="ignore", divide="ignore", invalid="ignore"):
                 logits = np.where(logits > 0, logits / penalty, logits * penalty)
         counts = history.output_counts
         logits -= np.float32(params.frequency_penalty) * counts.astype(np.float32)

@@ -52,6 +52,12 @@ def test_repetition_penalty_counts_the_prompt_once() -> None:
     assert generate({AT: {A: -0.5, B: -0.8}}, params) == [A]
 
 
+def test_a_repetition_penalty_that_is_zero_as_float32_warns_of_nothing() -> None:
+    sequence = make_sequence(SamplingParams(repetition_penalty=1e-300), [1], [0, 2])
+    with np.errstate(all="raise"):
+        assert list(applied([2, -1, 0, -3], sequence)) == [np.inf, 0, 0, -3]
+
+
 def test_presence_and_frequency_count_the_output_only() -> None:
     """Case N02 c and d."""
     table = {last: {A: 1.0, B: 0.8} for last in (AT, A)}
