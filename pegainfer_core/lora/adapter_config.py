@@ -19,6 +19,9 @@ if TYPE_CHECKING:
 
 CONFIG_NAME: Final = "adapter_config.json"
 
+_MAX_BYTES: Final = 1 << 20
+"""Of the file; clients may name any folder, and PEFT writes a thousand or so."""
+
 _UNSUPPORTED: Final[Mapping[str, str]] = {
     "use_dora": "DoRA scales every output by a learned magnitude",
     "modules_to_save": "whole modules are not replaced here",
@@ -70,7 +73,7 @@ def read_adapter_config(folder: Path, max_rank: int) -> AdapterConfig:
     path = folder / CONFIG_NAME
     if not path.exists() and not path.is_symlink():
         raise ConfigError(f"{folder} has no {CONFIG_NAME}; give the folder of a PEFT adapter")
-    config, where = read_json_object(path), str(path)
+    config, where = read_json_object(path, _MAX_BYTES), str(path)
     if str(config.get("peft_type") or "LORA").upper() != "LORA":
         raise ConfigError(f"{where}: peft_type is {config['peft_type']!r}; only LORA is served")
     _refuse_variants(config, where)
@@ -100,7 +103,8 @@ def _refuse_variants(config: Mapping[str, object], where: str) -> None:
             "with bias='none'"
         )
     start = config.get("init_lora_weights")
-    if start is not None and not isinstance(start, bool) and start not in _PLAIN_STARTS:
+    plain = start is None or isinstance(start, bool)
+    if not plain and not (isinstance(start, str) and start in _PLAIN_STARTS):
         raise ConfigError(
             f"{where}: init_lora_weights is {_short(start)}, which changes the base model's "
             "weights too; convert it to plain LoRA (PEFT: path_initial_model_for_weight_conversion)"

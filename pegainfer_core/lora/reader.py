@@ -93,7 +93,9 @@ def _places(file: SafetensorsFile, layout: LoraLayout) -> dict[_Place, str]:
     """Which tensor is which."""
     modules = "|".join(re.escape(name) for name in layout.module_names())
     sides = "|".join(re.escape(side) for side in _SIDES)
-    known = re.compile(rf"{re.escape(_PREFIX + layout.layers)}\.(\d+)\.({modules})\.({sides})")
+    known = re.compile(
+        rf"{re.escape(_PREFIX + layout.layers)}\.(\d{{1,9}})\.({modules})\.({sides})"
+    )
     found: dict[_Place, str] = {}
     strange = []
     for name in file.tensors:

@@ -5,23 +5,30 @@ Does not know what the keys mean.
 
 import json
 from pathlib import Path
+from typing import Final
 
 from pegainfer_core.weights.errors import ConfigError
+from pegainfer_core.weights.plain_file import open_plain
 
 __all__ = ["read_json_object"]
 
+_MAX_BYTES: Final = 100_000_000
 
-def read_json_object(path: Path) -> dict[str, object]:
+
+def read_json_object(path: Path, max_bytes: int = _MAX_BYTES) -> dict[str, object]:
     """Parse a file that holds one JSON object.
 
     Raises:
-        ConfigError: The file is missing, unreadable, not JSON, or not an object.
+        ConfigError: The file is missing, unreadable, too large, not JSON, or not an object.
     """
     try:
-        raw = path.read_bytes()
+        with open_plain(path) as file:
+            raw = file.read(max_bytes + 1)
     except OSError as error:
         why = "is a broken link" if path.is_symlink() and not path.exists() else error.strerror
         raise ConfigError(f"{path}: cannot be read: {why}") from error
+    if len(raw) > max_bytes:
+        raise ConfigError(f"{path}: has more than {max_bytes} bytes")
     try:
         value: object = json.loads(raw)
     except (ValueError, RecursionError) as error:

@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pegainfer_core.weights.errors import ConfigError
+from pegainfer_core.weights.plain_file import open_plain
 
 __all__ = ["SafetensorsFile", "StoredTensor"]
 
@@ -68,7 +69,7 @@ class SafetensorsFile:
     def __init__(self, path: Path) -> None:
         self.path = path
         try:
-            with path.open("rb") as file:
+            with open_plain(path) as file:
                 self.tensors = _read_header(file, path)
                 self._mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
         except OSError as error:

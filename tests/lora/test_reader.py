@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 from pathlib import Path
 
 import numpy as np
@@ -77,6 +78,7 @@ def test_the_digest_is_that_of_the_content(model: Path, tmp_path: Path) -> None:
         ({"lora_bias": True}, ["lora_bias"]),
         ({"fan_in_fan_out": True}, ["fan_in_fan_out"]),
         ({"init_lora_weights": "pissa"}, ["init_lora_weights", "pissa"]),
+        ({"init_lora_weights": ["pissa"]}, ["init_lora_weights", "['pissa']"]),
         ({"peft_type": "IA3"}, ["peft_type", "IA3"]),
         ({"target_parameters": ["experts"]}, ["target_parameters"]),
         ({"r": 0}, ["r is 0"]),
@@ -139,3 +141,25 @@ def test_folders_that_are_refused(model: Path, tmp_path: Path) -> None:
     refused(folder, "adapter_model.bin", "safetensors")
     (folder / "adapter_config.json").write_text("{")
     refused(folder, "JSON")
+
+
+@pytest.mark.parametrize("name", ["adapter_config.json", "adapter_model.safetensors"])
+def test_files_without_an_end_are_not_read(model: Path, tmp_path: Path, name: str) -> None:
+    path = tiny_adapter(tmp_path / "a", model) / name
+    path.unlink()
+    path.symlink_to("/dev/zero")
+    refused(tmp_path / "a", name, "not a regular file")
+    path.unlink()
+    os.mkfifo(path)
+    refused(tmp_path / "a", name, "not a regular file")
+
+
+def test_a_config_of_megabytes_is_refused(model: Path, tmp_path: Path) -> None:
+    edit(tiny_adapter(tmp_path / "a", model), note="x" * (1 << 20))
+    refused(tmp_path / "a", "adapter_config.json", "1048576 bytes")
+
+
+def test_a_layer_with_thousands_of_digits_is_no_layer(model: Path, tmp_path: Path) -> None:
+    name = f"{PREFIX}.{'9' * 5000}.mlp.up_proj.lora_A.weight"
+    tiny_adapter(tmp_path / "a", model, tensors={name: np.zeros((4, 64), np.float32)})
+    refused(tmp_path / "a", "999")
