@@ -22,6 +22,8 @@ CONFIG_NAME: Final = "adapter_config.json"
 _MAX_BYTES: Final = 1 << 20
 """Of the file; clients may name any folder, and PEFT writes a thousand or so."""
 
+_MAX_SCALE: Final = 3.4e38
+
 _UNSUPPORTED: Final[Mapping[str, str]] = {
     "use_dora": "DoRA scales every output by a learned magnitude",
     "modules_to_save": "whole modules are not replaced here",
@@ -84,11 +86,13 @@ def read_adapter_config(folder: Path, max_rank: int) -> AdapterConfig:
             f"--max-lora-rank {rank}"
         )
     alpha = float_field(config, "lora_alpha", minimum=-math.inf, where=where)
-    root = math.sqrt(rank)
     by_root = bool_field(config, "use_rslora", default=False, where=where)
+    scale = alpha / (math.sqrt(rank) if by_root else rank)
+    if abs(scale) > _MAX_SCALE:
+        raise ConfigError(f"{where}: lora_alpha is {alpha:g}, which is not finite as float32")
     return AdapterConfig(
         rank=rank,
-        scale=alpha / (root if by_root else rank),
+        scale=scale,
         target_modules=_target_modules(config, where),
     )
 

@@ -3,6 +3,7 @@
 A null counts as absent, as it does in Hugging Face configs. Knows no key by name.
 """
 
+import contextlib
 import math
 from collections.abc import Mapping
 from typing import TypeVar
@@ -59,9 +60,11 @@ def float_field(
         return _default(default, key, where)
     number = float("nan")
     if isinstance(value, int | float) and not isinstance(value, bool):
-        number = float(value)
+        with contextlib.suppress(OverflowError):  # of an integer with hundreds of digits
+            number = float(value)
     if not math.isfinite(number) or number < minimum:
-        raise ConfigError(f"{where}: {key} is {value!r}; expected a number >= {minimum:g}")
+        shown = repr(value)[:100]
+        raise ConfigError(f"{where}: {key} is {shown}; expected a number >= {minimum:g}")
     return number
 
 

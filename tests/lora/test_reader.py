@@ -86,6 +86,8 @@ def test_the_digest_is_that_of_the_content(model: Path, tmp_path: Path) -> None:
         ({"r": 3}, ["[4, 64]", "[3, 64]"]),
         ({"lora_alpha": "much"}, ["lora_alpha", "much"]),
         ({"lora_alpha": None}, ["lora_alpha"]),
+        ({"lora_alpha": 10**400}, ["lora_alpha is 1000"]),
+        ({"lora_alpha": -1e300}, ["lora_alpha is -1e+300", "float32"]),
         ({"target_modules": 3}, ["target_modules"]),
         ({"target_modules": ["q_proj", "lm_head"]}, ["target_modules", "lm_head"]),
     ],
