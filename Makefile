@@ -31,6 +31,8 @@ install: $(INSTALLED) ## make .venv with every package of this checkout and the 
 demo: $(INSTALLED) ## serve a sample checkpoint, MODEL=qwen3 or qwen35, ask it twice, stop
 	$(VENV)/bin/python tools/demo.py --model $(or $(MODEL),qwen3)
 
+# Servers that tests start would compile every module again and again.
+test: export PYTHONDONTWRITEBYTECODE =
 test: $(INSTALLED) ## the default tests: no GPU, no torch; then the cases left to later issues
 	@status=0; \
 	$(VENV)/bin/python -m pytest -n $(JOBS) --dist loadfile $(ARGS) || status=$$?; \

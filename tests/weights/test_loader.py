@@ -13,8 +13,8 @@ from pegainfer_core.weights import (
     ParameterLoader,
     TensorSpec,
     round_floats,
-    write_safetensors,
 )
+from tests.zero_weights import write_zeros
 
 SPECS = {
     "q": TensorSpec((4, 3)),
@@ -141,11 +141,7 @@ def test_memory_while_loading(tmp_path: Path) -> None:
     shapes = {"embed": (40_000, 1000)}
     for i in range(3):
         shapes |= {f"{i}.q": (16_000, 1000), f"{i}.k": (4000, 1000)}
-    block = np.random.default_rng(0).normal(size=(40_000, 1000)).astype(np.float32)
-    write_safetensors(
-        tmp_path,
-        ArraySource({name: block[: shape[0]] for name, shape in shapes.items()}, "bfloat16"),
-    )
+    write_zeros(tmp_path, shapes)
     stored_bytes = 2 * sum(rows * columns for rows, columns in shapes.values())
     assert 190e6 < stored_bytes < 210e6
     script = [sys.executable, "-c", MEMORY_SCRIPT, str(tmp_path), str(stored_bytes)]
