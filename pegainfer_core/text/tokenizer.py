@@ -110,7 +110,8 @@ class Tokenizer:
                 models that want one). Rendered chat templates hold theirs already: pass False.
 
         Raises:
-            TokenizerError: the text holds half of a surrogate pair, which no UTF-8 can hold.
+            TokenizerError: the text holds half of a surrogate pair, which no UTF-8 can hold, or is
+                more than the tokenizer can split.
         """
         if len(text) >= _LONG_CHARS:
             return self.encode_batch([text], add_special_tokens)[0]
@@ -118,13 +119,24 @@ class Tokenizer:
         return self._backend.encode(text, add_special_tokens=add_special_tokens).ids
 
     def encode_batch(self, texts: Sequence[str], add_special_tokens: bool) -> list[list[int]]:
-        """Ids of several texts, on all cores; as `encode` otherwise."""
+        """Ids of several texts, on all cores; as `encode` otherwise.
+
+        Raises:
+            TokenizerError: as of `encode`, or a text is more than the tokenizer can split.
+        """
         for text in texts:
             _check_encodable(text)
         # The fast variant leaves out the character offsets, which nothing here reads.
-        encodings = self._backend.encode_batch_fast(
-            list(texts), add_special_tokens=add_special_tokens
-        )
+        try:
+            encodings = self._backend.encode_batch_fast(
+                list(texts), add_special_tokens=add_special_tokens
+            )
+        except BaseException as exc:
+            # Where splitting runs into a limit of its own (10 MB of blanks), the library panics:
+            # no Exception, so that servers would not answer.
+            if type(exc).__name__ != "PanicException":
+                raise
+            raise TokenizerError(f"text cannot be split into tokens: {exc}") from exc
         return [encoding.ids for encoding in encodings]
 
     def decode(self, token_ids: Sequence[int], skip_special_tokens: bool) -> str:

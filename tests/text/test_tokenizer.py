@@ -214,6 +214,23 @@ def test_texts_and_ids_that_cannot_be_converted(bytes_tokenizer: Tokenizer) -> N
             bytes_tokenizer.decode([bad], skip_special_tokens=True)
 
 
+def test_a_text_that_the_library_panics_at_is_refused(
+    bytes_tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class PanicException(BaseException):
+        """As of pyo3, which cannot be imported; 11 million blanks bring a real one in seconds."""
+
+    class Panicking:
+        def encode_batch_fast(self, texts: list[str], add_special_tokens: bool) -> None:
+            raise PanicException("retry-limit-in-match over") if texts[0] else KeyboardInterrupt
+
+    monkeypatch.setattr(bytes_tokenizer, "_backend", Panicking())
+    with pytest.raises(TokenizerError, match=r"cannot be split into tokens: retry-limit"):
+        bytes_tokenizer.encode(" " * 1_000_000, add_special_tokens=False)
+    with pytest.raises(KeyboardInterrupt):
+        bytes_tokenizer.encode_batch([""], add_special_tokens=False)
+
+
 @pytest.mark.real_inputs
 def test_qwen3_release(qwen3: Tokenizer) -> None:
     assert qwen3.vocab_size == 151_669
