@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from pegainfer_core.cli.main import main
 from pegainfer_core.testing.tiny import edit_config, tiny_qwen3
 
 from ..plugin_host.plugin_site import PluginSite
@@ -36,8 +37,12 @@ def serve(*words: str | Path) -> subprocess.CompletedProcess[str]:
 def fault_of(done: subprocess.CompletedProcess[str]) -> str:
     """The one line that a failed start ends with."""
     assert done.returncode == 2, done.stdout + done.stderr
-    assert "Traceback" not in done.stderr
-    (line,) = [line for line in done.stderr.splitlines() if "error:" in line]
+    return fault_in(done.stderr)
+
+
+def fault_in(output: str) -> str:
+    assert "Traceback" not in output
+    (line,) = [line for line in output.splitlines() if "error:" in line]
     assert line.startswith("pegainfer: error: ")
     return line
 
@@ -138,11 +143,22 @@ def test_faults_found_before_anything_starts(model: Path, run: Run, name: str) -
         assert text in done.err
 
 
+#: Of these the whole command is started, with an engine in a process of its own.
+WHOLE = ("truncated shard", "no tokenizer")
+
+
 @pytest.mark.parametrize("name", LATE)
-def test_faults_found_while_starting(model: Path, name: str) -> None:
+def test_faults_found_while_starting(
+    model: Path, name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     spoil, flags, named = LATE[name]
     spoil(model)
-    line = fault_of(serve("--model-path", model, "--port", "0", *flags.split()))
+    words = ("--model-path", str(model), "--port", "0", *flags.split())
+    if name in WHOLE:
+        line = fault_of(serve(*words))
+    else:
+        assert main(["serve", *words, "--in-process"]) == 2
+        line = fault_in(capsys.readouterr().err)
     for text in named:
         assert text in line
 
