@@ -28,7 +28,7 @@ def _expected(text: str, stops: list[str], include: bool) -> tuple[str, str | No
 @given(text=_FEW_LETTERS, stops=_STOPS, cuts=st.lists(st.integers(0, 14)), include=st.booleans())
 @example(text="aab", stops=["aab", "ab"], cuts=[1, 2], include=False)
 @example(text="abab#", stops=["abab##", "b"], cuts=[3], include=False)
-@settings(max_examples=1000, deadline=None)
+@settings(max_examples=500, deadline=None)
 def test_any_cutting_equals_one_search(
     text: str, stops: list[str], cuts: list[int], include: bool
 ) -> None:
