@@ -135,9 +135,17 @@ def _key_digests(given: Sequence[str], path: str | None) -> tuple[bytes, ...]:
 
 def _keys_in(path: str) -> list[str]:
     try:
-        keys = Path(path).read_text(encoding="utf-8").split()
+        lines = Path(path).read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as error:
         raise CommandFault(f"--api-key-file {path} cannot be read: {error}") from error
+    for number, line in enumerate(lines, 1):
+        # The words of a comment must not become keys.
+        if len(line.split()) > 1 or line.lstrip().startswith("#"):
+            raise CommandFault(
+                f"--api-key-file {path}: line {number} is no key; write one a line, without "
+                "blanks and without comments"
+            )
+    keys = [line.strip() for line in lines if line.strip()]
     if not keys:
         raise CommandFault(f"--api-key-file {path} holds no key; write one a line")
     return keys

@@ -30,6 +30,19 @@ def test_keys_come_from_file_and_environment(
         ServerSettings.resolve(ServeOptions(api_key_file=str(keys)), "/models/m")
 
 
+@pytest.mark.parametrize("line", ["# key of Alice", "#alice", "two keys", "Bearer\tkey"])
+def test_the_words_of_a_comment_are_no_keys(tmp_path: Path, line: str) -> None:
+    keys = tmp_path / "keys"
+    keys.write_text(f"first\n{line}\n")
+    with pytest.raises(CommandFault, match="line 2 is no key") as caught:
+        ServerSettings.resolve(ServeOptions(api_key_file=str(keys)), "/models/m")
+    assert line not in str(caught.value)
+    keys.write_text(" first \r\n\n second\n")
+    settings = ServerSettings.resolve(ServeOptions(api_key_file=str(keys)), "/models/m")
+    expected = [hashlib.sha256(key).digest() for key in (b"first", b"second")]
+    assert list(settings.key_digests)[:2] == expected
+
+
 def test_flags_come_before_the_checkpoints_defaults() -> None:
     options = ServeOptions(sampling_defaults='{"temperature": 0.1, "presence_penalty": 1}')
     flags = ServerSettings.resolve(options, "/m").sampling_flags
