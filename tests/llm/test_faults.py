@@ -138,6 +138,7 @@ def test_no_tokenizer_is_found_before_the_engine_starts(tmp_path: Path) -> None:
 
 
 def test_close(make_llm: MakeLLM) -> None:
+    before = set(threading.enumerate())
     llm = make_llm(ABC)
     with llm as same:
         assert same is llm
@@ -145,7 +146,8 @@ def test_close(make_llm: MakeLLM) -> None:
     assert table_plugin.life == ["ready table", "stopping", "closed"]
     with pytest.raises(EngineError, match="this LLM is closed"):
         llm.generate("@", GREEDY, use_tqdm=False)
-    assert not [t.name for t in threading.enumerate() if t.name.startswith("pegainfer")]
+    left = set(threading.enumerate()) - before
+    assert not [thread.name for thread in left if thread.name.startswith("pegainfer")]
 
 
 def test_a_forgotten_one_is_closed(tmp_path: Path) -> None:

@@ -187,7 +187,7 @@ def test_slots_are_whole_records() -> None:
 def test_any_history(num_slots: int, history: list[tuple[str, int]]) -> None:
     """Keys form two chains; no slot is lost, and what is pinned keeps its key."""
     pool = pool_of(num_slots)
-    pinned: list[tuple[HostSlot, PageKey]] = []
+    pinned: list[tuple[HostSlot, int]] = []
 
     def parent(number: int) -> PageKey | None:
         return key(str(number - 2)) if number >= 2 else None
@@ -200,17 +200,17 @@ def test_any_history(num_slots: int, history: list[tuple[str, int]]) -> None:
                 pool.publish(slot, parent(number))
                 pool.unpin([slot])
             elif slot is not None:
-                pinned.append((slot, name))
+                pinned.append((slot, number))
         elif what == "lease":
-            pinned += [(slot, name) for slot in pool.lease([name])]
+            pinned += [(slot, number) for slot in pool.lease([name])]
         elif what == "clear":
             pool.clear()
         elif pinned:
-            slot, name = pinned.pop(number % len(pinned))
+            slot, own = pinned.pop(number % len(pinned))
             if what == "publish":
-                pool.publish(slot, parent(number))
+                pool.publish(slot, parent(own))
             pool.unpin([slot])
-        assert all(slot.key == name for slot, name in pinned)
+        assert all(slot.key == key(str(own)) for slot, own in pinned)
         assert pool.num_pinned == len({id(slot) for slot, _ in pinned})
         assert len(pool) + len({id(s) for s, _ in pinned if not s.published}) <= num_slots
     for slot, _ in pinned:
