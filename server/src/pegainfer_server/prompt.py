@@ -10,6 +10,7 @@ import msgspec
 from pegainfer_core.contract import ContextLength, EmptyPrompt, InvalidToken
 from pegainfer_core.text import ChatTemplateError, TextError
 from pegainfer_server.api_error import invalid, rejected
+from pegainfer_server.far_too_long import refuse_far_too_long
 from pegainfer_server.protocol.sampling_fields import MAX_CHOICES
 
 if TYPE_CHECKING:
@@ -78,14 +79,20 @@ def completion_inputs(given: str | list[str | int | list[int]]) -> list[Completi
 
 
 async def completion_prompts(
-    model: ServedModel, inputs: Sequence[CompletionInput], add_special_tokens: bool
+    model: ServedModel,
+    inputs: Sequence[CompletionInput],
+    add_special_tokens: bool,
+    *,
+    must_fit: bool = False,
 ) -> list[Prompt]:
-    """The prompts of a completion.
+    """The prompts of a completion; those that must fit are refused early if they cannot.
 
     Raises:
         ApiError: 400, an unknown id, or text that has no UTF-8 form.
     """
     texts = {item.param: item.given for item in inputs if isinstance(item.given, str)}
+    if must_fit:
+        await refuse_far_too_long(model.tokenizer, texts, model.info.max_model_len)
     encoded = await _encode_all(model.text, texts, add_special_tokens)
     vocab_size = model.info.vocab_size
     prompts = []
@@ -110,8 +117,11 @@ async def chat_prompt(
     add_generation_prompt: bool | None = None,
     continue_final_message: bool | None = None,
     add_special_tokens: bool | None = None,
+    limit_tokens: int | None = None,
 ) -> Prompt:
     """The prompt of a chat, rendered with the checkpoint's template.
+
+    What cannot fit into `limit_tokens` is refused early.
 
     Raises:
         ApiError: 400 with the template's own words when it refuses the messages.
@@ -139,6 +149,8 @@ async def chat_prompt(
         rendered = await asyncio.to_thread(render) if beside else render()
     except ChatTemplateError as error:
         raise invalid(str(error), error.param or "messages") from error
+    if limit_tokens is not None:
+        await refuse_far_too_long(text.tokenizer, {"messages": rendered}, limit_tokens)
     token_ids = await _encode(text, rendered, bool(add_special_tokens), "messages")
     return Prompt(token_ids, rendered, _text_of(messages[-1]) if continued else "")
 

@@ -9,6 +9,9 @@ from typing import Any
 
 import httpx
 import pytest
+from pegainfer_server.far_too_long import LONG_CHARS
+
+from pegainfer_core.text import Tokenizer
 
 from .scripted_engine import chain
 from .served import Server, serving
@@ -223,6 +226,34 @@ def test_prompts_beyond_the_context(server: Server, length: int, stream: bool) -
     assert error["code"] == "context_length_exceeded"
     assert str(length) in error["message"]
     assert "64" in error["message"]
+
+
+def test_a_prompt_far_beyond_the_context_is_refused_by_its_beginning(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Encoding all of a body of megabytes would keep a core busy for a minute."""
+    far = "a" * (LONG_CHARS + 1)
+    seen: list[int] = []
+    encode = Tokenizer.encode
+
+    def noting(self: Tokenizer, text: str, add_special_tokens: bool) -> list[int]:
+        seen.append(len(text))
+        return encode(self, text, add_special_tokens)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Tokenizer, "encode", noting)
+        for path, body, param in (
+            (COMPLETIONS, {"prompt": far}, "prompt"),
+            (COMPLETIONS, {"prompt": ["a", far]}, "prompt[1]"),
+            (CHAT, {"messages": [{"role": "user", "content": far}]}, "messages"),
+        ):
+            error = error_of(server.post(path, body))
+            assert (error["code"], error["param"]) == ("context_length_exceeded", param)
+            assert "first 512 of its 104" in error["message"]
+        assert seen == [512] * 3
+    server.script.table = {ord("a"): ord("a")}
+    cut = server.complete(far, max_tokens=1, truncate_prompt_tokens=5)
+    assert cut["usage"]["prompt_tokens"] == 5
 
 
 def test_the_context_can_be_filled_to_its_last_token(server: Server) -> None:

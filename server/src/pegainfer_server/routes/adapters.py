@@ -6,11 +6,12 @@ from typing import Annotated
 from litestar import post
 from litestar.handlers import HTTPRouteHandler
 
-from pegainfer_core.contract import AdapterError, AdapterProblem, EngineError
+from pegainfer_core.contract import AdapterError, AdapterProblem, EngineError, HealthState
+from pegainfer_core.engine import EngineClient
 from pegainfer_core.lora import check_adapter_name
 from pegainfer_core.weights import ConfigError
 from pegainfer_server.answer.reply import BytesReply
-from pegainfer_server.api_error import ApiError, invalid, unavailable, unsupported
+from pegainfer_server.api_error import ApiError, engine_failed, invalid, unavailable, unsupported
 from pegainfer_server.protocol.adapters import LoadAdapterRequest, UnloadAdapterRequest
 from pegainfer_server.routes.body import JSON_BODY, strict_body
 from pegainfer_server.state import ServerState
@@ -40,7 +41,7 @@ def adapter_routes(state: ServerState) -> Sequence[HTTPRouteHandler]:
         try:
             await model.client.load_adapter(name, data.lora_path, replace=data.load_inplace)
         except (AdapterError, EngineError) as error:
-            raise _as_api_error(error, "lora_path") from error
+            raise _as_api_error(error, "lora_path", model.client) from error
         return _said(f"Success: LoRA adapter '{name}' added successfully.")
 
     @post(
@@ -50,10 +51,11 @@ def adapter_routes(state: ServerState) -> Sequence[HTTPRouteHandler]:
         return_dto=None,
     )
     async def unload_lora_adapter(data: Annotated[UnloadAdapterRequest, JSON_BODY]) -> BytesReply:
+        client = state.serving().client
         try:
-            await state.serving().client.unload_adapter(data.lora_name)
+            await client.unload_adapter(data.lora_name)
         except (AdapterError, EngineError) as error:
-            raise _as_api_error(error, "lora_name") from error
+            raise _as_api_error(error, "lora_name", client) from error
         return _said(f"Success: LoRA adapter '{data.lora_name}' removed successfully.")
 
     return load_lora_adapter, unload_lora_adapter
@@ -63,8 +65,10 @@ def _said(text: str) -> BytesReply:
     return BytesReply(text.encode(), content_type=_TEXT)
 
 
-def _as_api_error(error: AdapterError | EngineError, param: str) -> ApiError:
+def _as_api_error(error: AdapterError | EngineError, param: str, client: EngineClient) -> ApiError:
     if isinstance(error, EngineError):
+        if client.health().state is HealthState.READY:
+            return engine_failed(f"the adapter could not be changed: {error}")
         return unavailable(f"the engine is dead: {error}", "dead")
     match error.problem:
         case AdapterProblem.INVALID:

@@ -64,7 +64,8 @@ async def chat_job(model: ServedModel, data: ChatRequest, request_id: str) -> Jo
     asked, limit_name = _max_tokens(data)
     tools = offered_tools(data, model.parsers)
     wish = tool_wish(data, tools, model.parsers, model.tokenizer, structured_wish(data))
-    whole = await rendered_chat(model, data, tools)
+    limit_tokens = model.info.max_model_len if data.truncate_prompt_tokens is None else None
+    whole = await rendered_chat(model, data, tools, limit_tokens)
     prompt, max_tokens = fit_context(
         whole,
         model.info.max_model_len,
@@ -99,9 +100,12 @@ async def chat_job(model: ServedModel, data: ChatRequest, request_id: str) -> Jo
 
 
 async def rendered_chat(
-    model: ServedModel, data: ChatRequest, tools: Sequence[Mapping[str, object]]
+    model: ServedModel,
+    data: ChatRequest,
+    tools: Sequence[Mapping[str, object]],
+    limit_tokens: int | None = None,
 ) -> Prompt:
-    """The prompt of a chat, however long.
+    """The prompt of a chat, however long unless a limit is given; see `chat_prompt`.
 
     Raises:
         ApiError: 400, the template refuses the messages.
@@ -115,6 +119,7 @@ async def rendered_chat(
         add_generation_prompt=data.add_generation_prompt,
         continue_final_message=data.continue_final_message,
         add_special_tokens=data.add_special_tokens,
+        limit_tokens=limit_tokens,
     )
 
 

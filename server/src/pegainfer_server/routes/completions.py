@@ -75,6 +75,9 @@ async def completion_jobs(
     given = completion_inputs(data.prompt)
     check_num_choices(data, len(given))
     add_special_tokens = data.add_special_tokens is not False
+    encoded = await completion_prompts(
+        model, given, add_special_tokens, must_fit=data.truncate_prompt_tokens is None
+    )
     prompts = [
         fit_context(
             prompt,
@@ -84,7 +87,7 @@ async def completion_jobs(
             truncate=data.truncate_prompt_tokens,
             param=prompt.param,
         )
-        for prompt in await completion_prompts(model, given, add_special_tokens)
+        for prompt in encoded
     ]
     first, max_tokens = prompts[0]
     job = Job.of(
