@@ -9,8 +9,9 @@ KERNELS_VENV ?= $(VENV)/kernels
 GPU_EXTRA ?= cuda13
 # More words for pytest, such as ARGS="tests/kv -x".
 ARGS ?=
-# Test processes of the default suite; files stay together, as their fixtures are costly.
-JOBS ?= 2
+# Test processes of the default suite, one more than cores, for many tests wait for servers. Files stay
+# together, as their fixtures are costly.
+JOBS ?= 3
 
 PROJECTS := pyproject.toml $(wildcard server/pyproject.toml plugins/*/pyproject.toml \
 	docs/examples/*/pyproject.toml)
@@ -35,7 +36,7 @@ demo: $(INSTALLED) ## serve a sample checkpoint, MODEL=qwen3 or qwen35, ask it t
 test: export PYTHONDONTWRITEBYTECODE =
 test: $(INSTALLED) ## the default tests: no GPU, no torch; then the cases left to later issues
 	@status=0; \
-	$(VENV)/bin/python -m pytest -n $(JOBS) --dist loadfile $(ARGS) || status=$$?; \
+	$(VENV)/bin/python -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder $(ARGS) || status=$$?; \
 	$(VENV)/bin/python tools/print_pending.py || status=1; \
 	exit $$status
 

@@ -125,8 +125,10 @@ class Rounds:
         assert self.session.handle.metrics().kv_used_pages == len(own.page_ids)
 
 
-@pytest.mark.parametrize("chunk", [B, B + 8])
-@pytest.mark.parametrize("options", [{}, {"prefix_cache": False}, {"num_kv_pages": 50}])
+@pytest.mark.parametrize(
+    ("options", "chunk"),
+    [({}, B), ({}, B + 8), ({"prefix_cache": False}, B + 8), ({"num_kv_pages": 50}, B)],
+)
 def test_abort_after_every_chunk(
     options: dict[str, object],
     chunk: int,

@@ -11,6 +11,8 @@ import pytest
 
 from .wheelhouse import PROJECTS, ROOT, Environment
 
+pytestmark = pytest.mark.real_inputs
+
 #: Runs `pegainfer` with the heavy modules missing.
 LIGHT = """
 import sys

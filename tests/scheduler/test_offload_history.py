@@ -96,7 +96,7 @@ def test_any_history_with_offload() -> None:
     run_state_machine_as_test(
         OffloadHistory,
         settings=settings(
-            max_examples=30,
+            max_examples=20,
             stateful_step_count=30,
             deadline=None,
             suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],

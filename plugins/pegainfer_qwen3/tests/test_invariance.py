@@ -21,8 +21,6 @@ if TYPE_CHECKING:
 
 #: Rounding of float32 sums in another order; the gate against transformers is looser.
 TOLERANCE = 1e-4
-#: The chosen token's and the runner-up's log-probability.
-TOP_2 = SamplingParams(temperature=0, logprobs=2)
 
 
 def prompt(num_tokens: int, seed: int = 0) -> list[int]:
@@ -60,61 +58,6 @@ def test_page_size_changes_nothing(page_tokens: int, checkpoints: Checkpoints) -
     expected = golden.load("gqa2").prompts[130]
     (tokens,) = stepper.generate([expected.prompt], 64, chunk_tokens=50)
     assert tokens == expected.greedy.tolist()
-
-
-def answer(stepper: Stepper, num_mates: int, late: int) -> tuple[list[int], list[TokenLogprobs]]:
-    """64 greedy tokens of one prompt of 40, with mates of other lengths; some come later."""
-    main = stepper.sequence(prompt(40), 64, TOP_2)
-    mates = [stepper.sequence(prompt(3 + 5 * i, seed=1), 64) for i in range(num_mates)]
-    early, waiting = mates[: num_mates - late], mates[num_mates - late :]
-    running = [main, *early]
-    logprobs: list[TokenLogprobs] = []
-    while main.num_generated < 64:
-        work = [(s, s.num_uncomputed) for s in running if s.num_generated < 64]
-        work.sort(key=lambda pair: pair[1] > 1)
-        results = stepper.step(work)
-        index = next(i for i, (sequence, _) in enumerate(work) if sequence is main)
-        found = results[index].logprobs
-        assert found is not None
-        logprobs.append(found)
-        if waiting and main.num_generated % 10 == 0:
-            running.append(waiting.pop())
-    stepper.release(main, *mates)
-    return main.token_ids[40:], logprobs
-
-
-@pytest.mark.parametrize("num_mates", [1, 2, 4, 7, 16])
-def test_n05_float32_tokens_do_not_depend_on_mates(
-    num_mates: int, checkpoints: Checkpoints
-) -> None:
-    stepper = Stepper(checkpoints["gqa2"])
-    alone, alone_logprobs = answer(stepper, 0, 0)
-    for late in {0, num_mates // 2}:
-        tokens, logprobs = answer(stepper, num_mates, late)
-        assert tokens == alone
-        for ours, theirs in zip(logprobs, alone_logprobs, strict=True):
-            assert ours.logprob == pytest.approx(theirs.logprob, abs=TOLERANCE)
-
-
-@pytest.mark.parametrize("num_mates", [1, 7, 16])
-def test_n05_bfloat16_flips_only_near_ties(num_mates: int, checkpoints: Checkpoints) -> None:
-    stepper = Stepper(checkpoints["bf16"])
-    alone, alone_logprobs = answer(stepper, 0, 0)
-    tokens, logprobs = answer(stepper, num_mates, num_mates // 2)
-    for index, (ours, theirs) in enumerate(zip(logprobs, alone_logprobs, strict=True)):
-        first, second = theirs.top_logprobs
-        if tokens[index] != alone[index]:
-            assert first - second < 0.25
-            return
-        assert ours.logprob == pytest.approx(theirs.logprob, abs=0.05)
-
-
-def test_n05_the_same_composition_is_bit_equal(checkpoints: Checkpoints) -> None:
-    for case in ("gqa2", "bf16"):
-        stepper = Stepper(checkpoints[case])
-        first = answer(stepper, 4, 2)
-        for _ in range(2):
-            assert answer(stepper, 4, 2) == first
 
 
 def test_c04_weights_survive_a_thousand_decode_rows(checkpoints: Checkpoints) -> None:
