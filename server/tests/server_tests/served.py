@@ -82,7 +82,7 @@ class Server:
         assert response.status_code == 200, response.text
         return decode_events(response.content)
 
-    def wait_for(self, condition: Callable[[], bool], timeout_s: float = 10.0) -> None:
+    def wait_for(self, condition: Callable[[], bool], timeout_s: float = 30.0) -> None:
         """Wait until a condition holds."""
         deadline_s = time.monotonic() + timeout_s
         while not condition():

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import anthropic
 import pytest
 
 from .served import Server
 from .spoken import MARK, Spoken
+
+if TYPE_CHECKING:
+    # Takes seconds, which only the process that runs these tests should pay.
+    import anthropic
 
 MESSAGES = "/v1/messages"
 TOOL: Any = {
@@ -29,6 +32,8 @@ BASIC: dict[str, Any] = {"model": "m", "max_tokens": 2000, "messages": ASKED}
 
 @pytest.fixture(scope="module")
 def client(talkers_server: Server) -> Iterator[anthropic.Anthropic]:
+    import anthropic
+
     with anthropic.Anthropic(base_url=talkers_server.url, api_key="none", max_retries=0) as client:
         yield client
 
@@ -222,6 +227,8 @@ def test_an_answer_is_continued(client: anthropic.Anthropic, script: Spoken) -> 
 
 def test_the_async_client(talker: Server, script: Spoken) -> None:
     async def collect() -> str:
+        import anthropic
+
         async with anthropic.AsyncAnthropic(
             base_url=talker.url, api_key="none", max_retries=0
         ) as client:
@@ -333,6 +340,8 @@ def test_refusals(talker: Server, fields: dict[str, Any], named: str) -> None:
 def test_errors_reach_the_client_in_its_own_shape(
     talker: Server, client: anthropic.Anthropic, script: Spoken
 ) -> None:
+    import anthropic
+
     with pytest.raises(anthropic.NotFoundError) as missing:
         client.messages.create(**{**BASIC, "model": "x"})
     body: Any = missing.value.body
