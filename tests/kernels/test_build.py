@@ -65,8 +65,10 @@ def test_every_kernel_builds(arch: int, tmp_path: Path) -> None:
     assert build_kernels(cache, specs, [arch]) == 0
 
 
-MOST_STACK_BYTES = 16
-"""A value or two that is seldom needed; measured on a GPU, such a kernel was the quicker one."""
+MOST_STACK_BYTES = {80: 256, 90: 16, 100: 16, 120: 256}
+"""A value or two that is seldom needed; measured on sm_90, such a kernel was the quicker one. Where
+tensor cores take their factors from registers, the scan of pieces has not enough of them; nothing
+was measured there."""
 
 
 @pytest.mark.parametrize("arch", ARCHITECTURES)
@@ -86,7 +88,7 @@ def test_kernels_of_hybrid_models_build_and_keep_to_registers(arch: int, tmp_pat
         entry, code = cache.load(spec, arch)
         assert entry.scratch_bytes == 0
         assert entry.shared_bytes <= MAX_SHARED_BYTES[arch], spec.label
-        assert stack_bytes(code, tmp_path) <= MOST_STACK_BYTES, spec.label
+        assert stack_bytes(code, tmp_path) <= MOST_STACK_BYTES[arch], spec.label
 
 
 @pytest.mark.parametrize("arch", ARCHITECTURES)
