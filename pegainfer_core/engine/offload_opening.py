@@ -2,15 +2,27 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import TYPE_CHECKING, NamedTuple
 
 from pegainfer_core.engine.kv_offload import NoOffload
 
 if TYPE_CHECKING:
-    from pegainfer_core.backend import Backend, KvLayout, KvPool, StateLayout, StatePool
+    from collections.abc import Sequence
+
+    from pegainfer_core.backend import (
+        Backend,
+        KvLayout,
+        KvPool,
+        PageMover,
+        StateLayout,
+        StatePool,
+    )
     from pegainfer_core.contract import LaunchContext
     from pegainfer_core.engine.kv_offload import KvOffload
     from pegainfer_core.kv import KvManager
+    from pegainfer_core.offload import HostGrowth, HostPool, OffloadThread, RecordLayout
+    from pegainfer_core.offload.guard import GuardedTier
 
 
 def open_offload(
@@ -49,7 +61,7 @@ def open_offload(
     from pegainfer_core.engine.offloader import Offloader
     from pegainfer_core.engine.snapshot_lane import STATE_GROUP, SnapshotLane
     from pegainfer_core.engine.stateful_offloader import StatefulOffloader
-    from pegainfer_core.offload import HostGrowth, HostPool, OffloadThread, RecordLayout
+    from pegainfer_core.offload import RecordLayout
     from pegainfer_core.offload.identity import model_identity
     from pegainfer_core.offload.tiers import open_tiers
 
@@ -69,24 +81,48 @@ def open_offload(
     )
     tiers = open_tiers(context, identity, layouts)
     host_bytes = int(options.kv_offload_host_gib * 2**30) // len(layouts)
+    open_lane = partial(_open_lane, tiers=tiers, page_tokens=kv.page_tokens, host_bytes=host_bytes)
     mover = backend.page_mover(pages)
-    pool = HostPool(layouts[0].record_bytes)
-    growth = HostGrowth(pool, mover, host_bytes)
-    thread = OffloadThread(pool, mover, layouts[0], kv.page_tokens, tiers)
-    thread.start()
+    own = open_lane(mover, layouts[0])
     if state_mover is None:
-        return Offloader(kv, pool, thread, mover, identity, growth.close)
-    state_pool = HostPool(layouts[STATE_GROUP].record_bytes)
-    state_growth = HostGrowth(state_pool, state_mover, host_bytes)
-    state_thread = OffloadThread(
-        state_pool, state_mover, layouts[STATE_GROUP], kv.page_tokens, tiers,
-        closes_tiers=False, name="pegainfer-offload-states",
-    )  # fmt: skip
-    state_thread.start()
-    lane = SnapshotLane(kv, state_pool, state_thread, state_mover, identity, first_snapshot)
+        return Offloader(kv, own.pool, own.thread, mover, identity, own.growth.close)
+    other = open_lane(
+        state_mover, layouts[STATE_GROUP], closes_tiers=False, name="pegainfer-offload-states"
+    )
+    lane = SnapshotLane(kv, other.pool, other.thread, state_mover, identity, first_snapshot)
 
     def close() -> None:
-        growth.close()
-        state_growth.close()
+        own.growth.close()
+        other.growth.close()
 
-    return StatefulOffloader(kv, pool, thread, mover, identity, lane, close)
+    return StatefulOffloader(kv, own.pool, own.thread, mover, identity, lane, close)
+
+
+class _Lane(NamedTuple):
+    """What one kind of records has for itself: host memory, who takes it, and who copies."""
+
+    pool: HostPool
+    growth: HostGrowth
+    thread: OffloadThread
+
+
+def _open_lane(
+    mover: PageMover,
+    layout: RecordLayout,
+    *,
+    tiers: Sequence[GuardedTier],
+    page_tokens: int,
+    host_bytes: int,
+    closes_tiers: bool = True,
+    name: str = "pegainfer-offload",
+) -> _Lane:
+    """A lane at work; one of those that share the tiers closes them."""
+    from pegainfer_core.offload import HostGrowth, HostPool, OffloadThread
+
+    pool = HostPool(layout.record_bytes)
+    growth = HostGrowth(pool, mover, host_bytes)
+    thread = OffloadThread(
+        pool, mover, layout, page_tokens, tiers, closes_tiers=closes_tiers, name=name
+    )
+    thread.start()
+    return _Lane(pool, growth, thread)

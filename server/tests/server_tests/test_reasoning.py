@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import openai
 import pytest
-from pegainfer_server.parsing import ChatParsers
 
 from pegainfer_core.testing import END_THINK_ID, THINK_ID
-from pegainfer_core.text import REASONING_PARSERS, TOOL_PARSERS
 
-from .served import Server, serving
-from .spoken import MARK, TEMPLATE, Spoken
+from .served import Server
+from .spoken import MARK, Spoken
 
 CHAT = "/v1/chat/completions"
 MESSAGES: list[Any] = [{"role": "user", "content": "hi"}]
@@ -22,25 +19,9 @@ CALL = '<tool_call>\n{"name": "f", "arguments": {}}\n</tool_call>'
 THINKING = {"chat_template_kwargs": {"enable_thinking": True}}
 
 
-@pytest.fixture(scope="module")
-def script() -> Spoken:
-    return Spoken()
-
-
-@pytest.fixture(scope="module")
-def shared(tmp_path_factory: pytest.TempPathFactory, script: Spoken) -> Iterator[Server]:
-    folder = tmp_path_factory.mktemp("model")
-    parsers = ChatParsers(reasoning=REASONING_PARSERS["think"], tools=TOOL_PARSERS["hermes"])
-    with serving(folder, script, chat_template=TEMPLATE, parsers=parsers) as server:
-        yield server
-
-
 @pytest.fixture
-def server(shared: Server, script: Spoken) -> Server:
-    fresh = Spoken()
-    for name, value in vars(fresh).items():
-        setattr(script, name, value)
-    return shared
+def server(talker: Server) -> Server:
+    return talker
 
 
 def both(server: Server, **fields: object) -> tuple[dict[str, Any], dict[str, Any]]:
