@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.gpu
 
+#: In bfloat16 rounding may decide between near ties.
+EXACT = pytest.mark.parametrize("model", ["gqa5"], indirect=True)
 NUM_TOKENS = 24
 NUM_PAGES = 512
 #: Tokens and slot of each row, decoding rows first.
@@ -166,10 +168,9 @@ def test_a_recording_does_what_the_steps_did(
         assert found[0] == model.stepper(None).generate(prompts, NUM_TOKENS, adapter_slots=slots)
 
 
+@EXACT
 def test_rows_are_as_alone(model: Model, recording: CudaBackend) -> None:
     """float32: ways differ by less than any lead. Rows of the base model are among them."""
-    if model.case != "gqa5":
-        pytest.skip("rounding to bfloat16 may decide between near ties")
     made = model.stepper(recording)
     prompts = [model.prompt(i) for i in range(len(MIX))]
     together = made.generate(prompts, NUM_TOKENS, adapter_slots=MIX)
@@ -208,10 +209,9 @@ def test_recorded_sizes_exist_twice(model: Model) -> None:
         assert {shape.num_decode for shape in plain} >= set(sizes)
 
 
+@EXACT
 def test_adapters_change_beside_running_requests(model: Model) -> None:
     """What runs keeps its weights, though its name is given to others and slots are overwritten."""
-    if model.case != "gqa5":
-        pytest.skip("rounding to bfloat16 may decide between near ties")
     options = model.options() | {"max_loras": 4, "prefix_cache": False, "backend": "cuda"}
     context = launch_context(model.path, max_num_seqs=16, max_model_len=512, **options)
     session = Session(launch(context, plan_qwen3(context)), 60)

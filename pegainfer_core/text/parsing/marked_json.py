@@ -1,6 +1,7 @@
 """Forms that put markers between a call's name and the JSON of its arguments."""
 
 import re
+from abc import ABC, abstractmethod
 from collections.abc import Collection, Mapping
 from types import MappingProxyType
 from typing import Final
@@ -23,7 +24,7 @@ _ANY: Final = {"type": "object"}
 _KIMI_ID: Final = re.compile(r"(?:functions\.)?([^\s:]+):\d+")
 
 
-class _MarkedJson:
+class _MarkedJson(ABC):
     """A block is opening, head, separator, tail, closing."""
 
     blocks: Mapping[str, str]
@@ -50,9 +51,9 @@ class _MarkedJson:
         schema = json_rule(function.parameters or _ANY, strict=function.strict)
         return f"{rule}: {mark(opening)} ({ways}) {mark(closing)}\n{arguments}: {schema}\n"
 
+    @abstractmethod
     def _ways(self, name: str, separator: str, arguments: str) -> str:
         """What may stand between the markers of a block."""
-        raise NotImplementedError
 
     def _parts(self, block: str) -> tuple[str, str]:
         ((opening, closing),) = self.blocks.items()
