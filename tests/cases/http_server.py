@@ -133,7 +133,7 @@ class HttpServer:
         running, waiting, pages = (float(values.get(name, 0)) for name in names)
         return running, waiting, pages
 
-    def wait_idle(self, timeout_s: float = 2.0) -> None:
+    def wait_idle(self, timeout_s: float = TIMEOUT_S) -> None:
         """Wait until nothing runs, waits, or holds KV pages."""
         self.wait_for(lambda: self.load() == (0, 0, 0), timeout_s)
 

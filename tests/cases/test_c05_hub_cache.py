@@ -104,7 +104,7 @@ def test_e_dangling_links(cache: Path, load: LoadLLM) -> None:
             started_s = time.monotonic()
             with pytest.raises(ConfigError) as caught:
                 load(given)
-            assert time.monotonic() - started_s < 5
+            assert time.monotonic() - started_s < 20
             assert str(link) in str(caught.value), "the file, and with it the cache folder"
         aside.rename(blob)
     assert_answers(load, "o/n")
@@ -124,4 +124,4 @@ def test_f_missing_repo(cache: Path, load: LoadLLM) -> None:
     started_s = time.monotonic()
     with pytest.raises(ConfigError, match=rf"o/missing .*{cache}"):
         load("o/missing")
-    assert time.monotonic() - started_s < 5
+    assert time.monotonic() - started_s < 20

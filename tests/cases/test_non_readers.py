@@ -34,8 +34,8 @@ def test_a_full_pool_of_non_readers(serve: Serve, tmp_path: Path) -> None:
     started_s = time.monotonic()
     answer = server.whole(COMPLETIONS, prompt="A", max_tokens=PAGE, temperature=0)
     assert answer["choices"][0]["text"] == "A" * PAGE
-    assert time.monotonic() - started_s < 5
-    server.wait_idle(5)
+    assert time.monotonic() - started_s < 20
+    server.wait_idle()
     assert server.metric("generation_tokens_total") < MOST_AT_ONCE * MAX_TOKENS / 2
     names = ("stalled_connections_total", "slow_reader_aborts_total")
     assert sum(map(server.metric, names)) == MOST_AT_ONCE

@@ -66,7 +66,7 @@ def check_end(server: HttpServer, asked: Sequence[Asked], limit_s: float, cause:
         refused = server.post(COMPLETIONS, LONG | {"stream": stream})
         assert error_of(refused, 503)["code"] in ("dead", "stalled")
         assert "retry-after" in refused.headers
-    assert time.monotonic() - started_s < 2.0
+    assert time.monotonic() - started_s < 10
     assert server.get("/health").status_code == 503
 
 

@@ -23,7 +23,7 @@ from tests.cases.http_server import CHAT, COMPLETIONS, HttpServer
 NUM_CLIENTS = int(os.environ.get("PEGAINFER_LEAVING_CLIENTS", "60"))
 AT_ONCE = 16
 LONGEST_STAY_S = 0.15
-REST_S = 5.0
+REST_S = 30.0
 
 
 @pytest.fixture(scope="module")

@@ -196,7 +196,7 @@ def test_a_client_that_leaves_in_the_middle_leaves_nothing(server: HttpServer) -
         with server._client.stream("POST", COMPLETIONS, json=body) as response:
             assert response.status_code == 200
             next(response.iter_lines())
-    server.wait_idle(10)
+    server.wait_idle()
 
 
 NAMED = {"type": "function", "function": {"name": "put"}}

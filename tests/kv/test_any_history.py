@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import ClassVar
 
 from hypothesis import HealthCheck, settings
@@ -17,7 +18,6 @@ from hypothesis.stateful import (
 from tests.kv.invariants import check
 from tests.kv.world import World
 
-NUM_RUNS = 260
 MIN_STEPS = 20_000
 STEPS = 80
 
@@ -99,13 +99,13 @@ class KvMachine(RuleBasedStateMachine):
 
 def test_any_history_leaves_every_page_accounted_for() -> None:
     KvMachine.num_steps = KvMachine.num_hit_tokens = 0
-    checks = settings(
-        max_examples=NUM_RUNS,
-        stateful_step_count=STEPS,
-        deadline=None,
-        suppress_health_check=list(HealthCheck),
-    )
-    # Hypothesis ends some runs early, so a round may fall a little short.
-    while KvMachine.num_steps < MIN_STEPS:
+    # Hypothesis ends some runs early, so a round falls a little short and the next makes it up.
+    while (missing := MIN_STEPS - KvMachine.num_steps) > 0:
+        checks = settings(
+            max_examples=math.ceil(missing / STEPS),
+            stateful_step_count=STEPS,
+            deadline=None,
+            suppress_health_check=list(HealthCheck),
+        )
         run_state_machine_as_test(KvMachine, settings=checks)
     assert KvMachine.num_hit_tokens > 500, "the cache was hardly used"

@@ -213,7 +213,7 @@ def test_a_stuck_sink_costs_events_and_never_a_step() -> None:
         time.sleep(0.001)
     for _ in range(8):
         feed.carry([ClearedBlocks()])
-    assert time.monotonic() - started < 5
+    assert time.monotonic() - started < 9  # the sink holds each batch for ten
     sink.leave.set()
     feed.close()
     # 1 failed, 4 to 8 found the queue full: their numbers are missing.

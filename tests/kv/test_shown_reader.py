@@ -50,7 +50,7 @@ def test_the_shown_reader_hears_everything_in_order(
         except Empty:
             continue
     for _ in range(start):
-        batches.append(heard.get(timeout=5))
+        batches.append(heard.get(timeout=20))
     assert batches[0] == [{"type": "AllBlocksCleared"}]
     assert [event["token_ids"] for [event] in batches[1:]] == [[id_] * B for id_ in range(start)]
     kv.close()

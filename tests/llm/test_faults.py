@@ -174,7 +174,7 @@ def test_closing_while_another_thread_generates(make_llm: MakeLLM) -> None:
     while not llm.metrics().num_running:
         time.sleep(0.005)
     llm.close()
-    thread.join(10)
+    thread.join(30)
     assert not thread.is_alive()
     assert isinstance(caught[0], EngineError)
 

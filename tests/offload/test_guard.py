@@ -229,7 +229,7 @@ def test_stats_never_wait_for_the_tier(guard: GuardedTier, scripted: ScriptedTie
     begun_s = time.monotonic()
     for _ in range(100):
         guard.stats()
-    assert time.monotonic() - begun_s < 1.0
+    assert time.monotonic() - begun_s < WAIT_S / 2
     gate.set()
     scripted.script["stats"] = raises(ValueError("no numbers"))
     eventually(lambda: guard.stats().last_error == "stats raised ValueError: no numbers")

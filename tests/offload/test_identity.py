@@ -7,11 +7,11 @@ import os
 import random
 import shutil
 import struct
-import time
 from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
+import psutil
 import pytest
 
 from pegainfer_core.backend import DType, KvLayout
@@ -219,8 +219,8 @@ def test_a_folder_without_weights_is_refused(model: Path) -> None:
         identity(model)
 
 
-def test_eight_gigabytes_are_sampled_in_a_moment(tmp_path: Path) -> None:
-    """Holes stand for the values; the bound is loose, because other tests run beside this one."""
+def test_of_eight_gigabytes_little_is_read(tmp_path: Path) -> None:
+    """Holes stand for the values."""
     (tmp_path / "config.json").write_text("{}")
     tensor_bytes = 20 << 20
     for shard in range(4):
@@ -238,6 +238,7 @@ def test_eight_gigabytes_are_sampled_in_a_moment(tmp_path: Path) -> None:
         text = json.dumps(header).encode()
         path.write_bytes(struct.pack("<Q", len(text)) + text)
         os.truncate(path, 8 + len(text) + 100 * tensor_bytes)
-    begun_s = time.monotonic()
+    process = psutil.Process()
+    before = process.io_counters().read_chars
     identity(tmp_path)
-    assert time.monotonic() - begun_s < 1.0
+    assert 1 << 16 < process.io_counters().read_chars - before < 64 << 20

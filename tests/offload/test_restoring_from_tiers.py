@@ -161,7 +161,7 @@ def test_a_tier_that_hangs_in_a_load(engine: Engine, scripted: ScriptedTier) -> 
     other = second.submit(OTHER)
     started_s = time.monotonic()
     second.drain()
-    assert time.monotonic() - started_s < 2.0
+    assert time.monotonic() - started_s < WAIT_S / 2
     for request_id in (restoring, other):
         second.expect_right(request_id)
     assert second.answers[restoring].token_ids == expected
@@ -197,7 +197,7 @@ def test_patience_ends_where_computing_is_quicker(
     monkeypatch.setattr(second.thread.worth, "patience_s", lambda num_pages: 0.05)
     started_s = time.monotonic()
     answer = second.run(PROMPT)
-    assert time.monotonic() - started_s < 2.0
+    assert time.monotonic() - started_s < WAIT_S / 2
     assert (answer.token_ids, answer.cached_tokens) == (expected, 0)
     assert second.metrics.kv_offload.num_restore_failures == 1
 

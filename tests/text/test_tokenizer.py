@@ -1,4 +1,3 @@
-import itertools
 import json
 import threading
 import time
@@ -38,16 +37,14 @@ def test_a_long_text_has_the_same_ids_and_leaves_others_the_gil(
     worker = threading.Thread(
         target=lambda: ids.extend(bytes_tokenizer.encode(text, add_special_tokens=True))
     )
-    # From before the start: a thread that keeps the GIL holds up start() already.
-    moments_s = [time.perf_counter()]
     worker.start()
-    moments_s.append(time.perf_counter())
+    num_turns = 0
     while worker.is_alive():
         time.sleep(0.001)
-        moments_s.append(time.perf_counter())
-    longest_s = max(after - before for before, after in itertools.pairwise(moments_s))
+        num_turns += 1
     assert ids == unit * 100_000
-    assert longest_s < 0.5 * (moments_s[-1] - moments_s[0])
+    # Hundreds are usual; beside a thread that keeps the GIL there are one or two.
+    assert num_turns > 8
 
 
 def test_facts(bytes_tokenizer: Tokenizer) -> None:

@@ -50,9 +50,10 @@ def test_concurrency_is_kept(arrivals_s: list[float] | None) -> None:
 def test_arrivals_are_kept() -> None:
     sender = Sender()
     arrivals_s = [0.0, 0.03, 0.031, 0.08]
+    begun_s = time.perf_counter()
     asyncio.run(drive(range(4), sender.send, arrivals_s=arrivals_s))
     for sent_s, arrival_s in zip(sender.sent_s, arrivals_s, strict=True):
-        assert sent_s - sender.sent_s[0] >= arrival_s - 0.005
+        assert sent_s - begun_s >= arrival_s
 
 
 def send(server: ScriptedServer, count: int = 1, timeout_s: float = 10) -> LoadRun:
@@ -92,9 +93,12 @@ def test_times_are_those_of_arrival(server: ScriptedServer) -> None:
 
     server.answer = answer
     (outcome,) = send(server).outcomes
-    assert outcome.ttft_s >= 0.05 and outcome.tpot_s is not None and outcome.tpot_s >= 0.03
-    assert all(gap >= 0.025 for gap in outcome.itl_s) and len(outcome.itl_s) == 2
-    assert outcome.e2el_s == pytest.approx(outcome.ttft_s + 2 * outcome.tpot_s)
+    # Any event can be seen late, and the gap behind it is then the shorter: none is seen early.
+    first_s, second_s, third_s = (time_s - outcome.sent_s for time_s in outcome.event_times_s)
+    assert first_s >= 0.05 and second_s >= 0.08 and third_s >= 0.11
+    assert outcome.ttft_s == pytest.approx(first_s) and outcome.e2el_s == pytest.approx(third_s)
+    assert outcome.tpot_s == pytest.approx((third_s - first_s) / 2)
+    assert outcome.itl_s == pytest.approx([second_s - first_s, third_s - second_s])
 
 
 @pytest.mark.parametrize(

@@ -28,7 +28,8 @@ def test_latency(bench: Bench, echo: Path, tmp_path: Path) -> None:
     result = json.loads(out.read_text())
     assert len(result["latencies"]) == 4 and min(result["latencies"]) >= 0.008
     assert result["avg_latency"] == pytest.approx(sum(result["latencies"]) / 4)
-    assert result["mean_tpot_ms"] >= 1.9
+    # The first token can be seen late, and the rest then takes the less.
+    assert 1e3 * result["avg_first_token"] + 4 * result["mean_tpot_ms"] >= 8 - 1e-6
 
 
 def test_latency_with_a_real_model(bench: Bench) -> None:
