@@ -6,12 +6,12 @@ Changes happen on the engine's thread, between steps; reading files may happen o
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from pegainfer_core.contract import AdapterError, AdapterInfo, AdapterProblem, UnknownLora
 from pegainfer_core.engine.sequence import Sequence
 from pegainfer_core.lora import check_adapter_name, startup_adapters
+from pegainfer_core.lora.options import adapter_folder
 from pegainfer_core.weights import ConfigError
 
 if TYPE_CHECKING:
@@ -85,7 +85,7 @@ class AdapterTable:
         from pegainfer_core.lora import read_adapter  # NumPy, which planning does without
 
         check_adapter_name(name, "lora_name")
-        folder = Path(path).expanduser().absolute()
+        folder = adapter_folder(path)
         weights = read_adapter(folder, self._layout, self._max_rank)
         info = AdapterInfo(
             name=name, path=str(folder), rank=weights.config.rank, digest=weights.digest

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
 
 _NUMPY_VALUE_BYTES = 4
 _MAX_NAME = 256
+_PARTING = frozenset(":\\")
 
 
 def num_lora_slots(options: CoreOptions) -> int:
@@ -49,16 +51,36 @@ def startup_adapters(options: CoreOptions) -> dict[str, str]:
 
 
 def check_adapter_name(name: str, where: str) -> None:
-    """Refuse names that no request could send or that would spoil a log.
+    """Refuse names that no request could send, or that read as something else.
+
+    A colon parts the model's name from the adapter's in `MODEL:ADAPTER`, and clients put names into
+    paths, of URLs and of their own files.
 
     Raises:
         ConfigError: The name cannot be used.
     """
-    if not name or len(name) > _MAX_NAME or not name.isprintable() or name != name.strip():
+    plain = name.isprintable() and name == name.strip() and not set(name) & _PARTING
+    parts = name.split("/")
+    if len(name) > _MAX_NAME or not plain or any(part in ("", ".", "..") for part in parts):
         raise ConfigError(
             f"{where}: {name[:80]!r} is no name for an adapter; expected 1 to {_MAX_NAME} "
-            "printable characters without spaces around them"
+            "printable characters without ':' and '\\', without spaces around them, and with "
+            "slashes only between words"
         )
+
+
+def adapter_folder(path: str) -> Path:
+    """The folder that a path names, from the root.
+
+    Raises:
+        ConfigError: It names none.
+    """
+    if not path.strip() or "\0" in path:
+        raise ConfigError(f"lora_path is {path[:80]!r}; give the folder of a PEFT adapter")
+    try:
+        return Path(path).expanduser().absolute()
+    except RuntimeError as error:
+        raise ConfigError(f"lora_path is {path[:80]!r}: there is no such user") from error
 
 
 def with_lora(

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Final, NamedTuple, cast
 
 import numpy as np
 
-from pegainfer_core.lora.adapter_config import AdapterConfig, read_adapter_config
+from pegainfer_core.lora.adapter_config import CONFIG_NAME, AdapterConfig, read_adapter_config
+from pegainfer_core.lora.targets import is_end
 from pegainfer_core.weights import ConfigError
 from pegainfer_core.weights.float_convert import BYTES_PER_VALUE, decode_floats
 from pegainfer_core.weights.safetensors_file import SafetensorsFile
@@ -62,7 +63,7 @@ def read_adapter(folder: Path, layout: LoraLayout, max_rank: int) -> AdapterWeig
     Raises:
         ConfigError: It cannot be read, asks for what is not served, or was made for another model.
     """
-    config = read_adapter_config(folder, max_rank)
+    config = read_adapter_config(folder, layout.layers, max_rank)
     path = folder / WEIGHTS_NAME
     if not path.exists():
         other = folder / "adapter_model.bin"
@@ -133,14 +134,15 @@ def _check_pairs(path: Path, places: Mapping[_Place, str]) -> None:
 def _check_targets(
     folder: Path, config: AdapterConfig, layout: LoraLayout, places: Mapping[_Place, str]
 ) -> None:
-    """Each target that the config names must have tensors, or it would be left out in silence."""
-    present = {module for _, module, _ in places}
-    full_names = [f"{layout.layers}.{layer}.{module}" for layer, module, _ in places]
+    """Config and tensors must name the same, or something would be left out in silence."""
+    names = {f"{layout.layers}.{layer}.{module}": layer for layer, module, _ in places}
+    present = {*names, *(module for _, module, _ in places)}
+    excluded = config.targets.excluded
     lacking = [
         target
-        for target in config.target_modules
-        if not any(_is_end(target, module) for module in present)
-        and not any(_is_end(target, name) for name in full_names)
+        for target in config.targets.names or ()
+        if not any(is_end(target, name) for name in present)
+        and not any(is_end(end, target) or is_end(target, end) for end in excluded)
     ]
     if lacking:
         served = ", ".join(sorted(layout.module_names()))
@@ -148,10 +150,13 @@ def _check_targets(
             f"{folder}: target_modules names {', '.join(lacking[:_NAMED])}, for which "
             f"{WEIGHTS_NAME} has no tensors; adapters of this model change {served}"
         )
-
-
-def _is_end(target: str, name: str) -> bool:
-    return name == target or name.endswith(f".{target}")
+    for name, layer in names.items():
+        field = config.targets.left_out_by(layer, name)
+        if field is not None:
+            raise ConfigError(
+                f"{folder}: {WEIGHTS_NAME} has tensors for {name}, which {field} of {CONFIG_NAME} "
+                "leaves out; save the adapter again, or mend its config"
+            )
 
 
 def _check_shapes(

@@ -64,7 +64,8 @@ def float_field(
             number = float(value)
     if not math.isfinite(number) or number < minimum:
         shown = repr(value)[:100]
-        raise ConfigError(f"{where}: {key} is {shown}; expected a number >= {minimum:g}")
+        bound = "finite number" if minimum == -math.inf else f"number >= {minimum:g}"
+        raise ConfigError(f"{where}: {key} is {shown}; expected a {bound}")
     return number
 
 

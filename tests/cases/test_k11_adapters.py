@@ -235,8 +235,15 @@ def test_loading_over_http(server: HttpServer, adapters: AdapterFolders, f3: Pat
     assert full["code"] == "adapter_in_use" and "--max-loras" in full["message"]
     faults = (
         ({**body, "lora_name": "m"}, "lora_name"),
-        ({**body, "lora_path": str(f3)}, "lora_path"),
-        ({**body, "lora_name": ""}, "lora_name"),
+        ({**body, "lora_name": "w", "lora_path": str(f3)}, "lora_path"),
+        *(
+            ({**body, "lora_name": name}, "lora_name")
+            for name in ("", "x:y", "m:w", "../w", "a\nb", "w" * 257, "x")
+        ),
+        *(
+            ({**body, "lora_name": "w", "lora_path": path}, "lora_path")
+            for path in ("", " ", "\0", "~nobody-of-that-name/x", "/" + "w" * 5000)
+        ),
         ({**body, "is_3d_lora_weight": True}, "is_3d_lora_weight"),
         ({"lora_name": "w"}, "$.lora_path"),
     )

@@ -30,11 +30,12 @@ pytestmark = [
 CASE = "theta_500k"
 NUM_TOKENS = 24
 PROMPTS = [cases.prompt(CASE, length, 1).tolist() for length in (5, 37, 70)]
-#: By name, what `tiny_adapter` makes. Together: every module, odd ranks, both scales, all types.
+#: By name, what `tiny_adapter` makes. Together: every module, odd ranks, both scales and
+#: signs, all types.
 ADAPTERS: dict[str, dict[str, object]] = {
     "all": {"rank": 8, "alpha": 16.0, "seed": 1},
     "attention": {"rank": 5, "alpha": 5.0, "modules": ADAPTER_MODULES[:4], "seed": 2},
-    "mlp": {"rank": 3, "alpha": 12.0, "modules": ADAPTER_MODULES[4:], "seed": 3},
+    "mlp": {"rank": 3, "alpha": -12.0, "modules": ADAPTER_MODULES[4:], "seed": 3},
     "rslora": {"rank": 16, "alpha": 8.0, "use_rslora": True, "dtype": "bfloat16", "seed": 4},
     "wide": {"rank": 20, "alpha": 10.0, "modules": ADAPTER_MODULES[1:3], "seed": 5},
 }

@@ -9,10 +9,22 @@ import pytest
 from pegainfer_core.backend import NumpyBackend
 from pegainfer_core.backend.dtype import DType
 from pegainfer_core.contract import CoreOptions
-from pegainfer_core.lora import LoraSlots, gated_decoder_layout, num_lora_slots, startup_adapters
+from pegainfer_core.lora import (
+    LoraSlots,
+    gated_decoder_layout,
+    num_lora_slots,
+    startup_adapters,
+)
+from pegainfer_core.lora.options import adapter_folder
 from pegainfer_core.plugin import HostSettings, PluginHost, UserFault, prepare_launch
 from pegainfer_core.testing.tiny import tiny_qwen3, tiny_qwen35
 from pegainfer_core.weights import ConfigError
+
+BAD_ADAPTER_NAMES = (
+    *("", " ", ":", "x:y", "m:", "..", ".", "../x", "a/../b", "/x", "x/", "a//b", "a\\b"),
+    *("\0", "a\nb", "a\x7f", "a\u202eb", " a", "a\t", "x" * 257),
+)
+BAD_ADAPTER_PATHS = ("", "  ", "\0", "a\0b", "~nobody-of-that-name/x")
 
 LAYOUT = gated_decoder_layout(num_layers=3, hidden=64, intermediate=96, query_width=64, kv_width=32)
 
@@ -45,6 +57,30 @@ def test_what_is_refused(given: CoreOptions, words: list[str]) -> None:
     with pytest.raises(ConfigError) as caught:
         startup_adapters(given)
     assert all(word in str(caught.value) for word in words)
+
+
+@pytest.mark.parametrize("name", ["a", "A.b-c_1", "team/sql", "x" * 256, "söl", "a b"])
+def test_names(name: str) -> None:
+    assert startup_adapters(options(f"{name}=/x")) == {name: "/x"}
+
+
+@pytest.mark.parametrize("name", BAD_ADAPTER_NAMES)
+def test_names_that_are_refused(name: str) -> None:
+    with pytest.raises(ConfigError, match=r"--lora: .* is no name for an adapter"):
+        startup_adapters(options(f"{name}=/x"))
+
+
+def test_folders(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOME", "/home/of")
+    assert adapter_folder("a/b/") == tmp_path / "a/b"
+    assert adapter_folder("~/a") == Path("/home/of/a")
+
+
+@pytest.mark.parametrize("path", BAD_ADAPTER_PATHS)
+def test_folders_that_are_refused(path: str) -> None:
+    with pytest.raises(ConfigError, match="lora_path is "):
+        adapter_folder(path)
 
 
 @pytest.mark.parametrize("max_rank", [1, 16, 40])

@@ -88,7 +88,24 @@ def test_the_digest_is_that_of_the_content(model: Path, tmp_path: Path) -> None:
         ({"lora_alpha": None}, ["lora_alpha"]),
         ({"lora_alpha": 10**400}, ["lora_alpha is 1000"]),
         ({"lora_alpha": -1e300}, ["lora_alpha is -1e+300", "float32"]),
+        ({"lora_alpha": math.nan}, ["lora_alpha is nan", "finite number"]),
+        ({"lora_alpha": -math.inf}, ["lora_alpha is -inf", "finite number"]),
+        ({"lora_alpha": 0}, ["lora_alpha is 0", "change nothing"]),
+        ({"lora_alpha": -1e-300}, ["lora_alpha is -1e-300", "change nothing"]),
         ({"target_modules": 3}, ["target_modules"]),
+        ({"target_modules": None}, ["target_modules is missing"]),
+        ({"target_modules": []}, ["self_attn.q_proj", "target_modules"]),
+        ({"target_modules": ["q_proj"]}, ["layers.0.self_attn.k_proj", "target_modules"]),
+        ({"exclude_modules": ["mlp.up_proj"]}, ["layers.0.mlp.up_proj", "exclude_modules"]),
+        ({"exclude_modules": {"up_proj": 1}}, ["exclude_modules", "list of names"]),
+        ({"layers_to_transform": [1]}, ["layers.0.", "layers_to_transform"]),
+        ({"layers_to_transform": 0}, ["layers.1.", "layers_to_transform"]),
+        ({"layers_to_transform": [0, True]}, ["layers_to_transform is [0, True]"]),
+        ({"layers_to_transform": [-1]}, ["layers_to_transform is [-1]"]),
+        ({"layers_to_transform": "0"}, ["layers_to_transform is '0'"]),
+        ({"layers_to_transform": [0, 1], "target_modules": ".*proj"}, ["is a pattern"]),
+        ({"layers_pattern": "layers"}, ["layers_pattern is 'layers'", "layers_to_transform"]),
+        ({"layers_to_transform": [0, 1], "layers_pattern": "h"}, ["layers_pattern", "'layers'"]),
         ({"target_modules": ["q_proj", "lm_head"]}, ["target_modules", "lm_head"]),
     ],
 )
@@ -100,12 +117,40 @@ def test_settings_that_are_refused(
     refused(folder, *words)
 
 
-def test_settings_that_change_nothing(model: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"target_modules": "all-linear", "init_lora_weights": "gaussian", "unknown": [1]},
+        {"layers_to_transform": [0, 1, 99]},
+        {"layers_to_transform": [], "exclude_modules": ["lm_head"], "layers_pattern": []},
+        {"layers_to_transform": [1, 0], "layers_pattern": ["h", "layers"]},
+        {"lora_dropout": 0.5, "ensure_weight_tying": True, "modules_to_save": []},
+    ],
+)
+def test_settings_that_change_nothing(
+    settings: dict[str, object], model: Path, tmp_path: Path
+) -> None:
     folder = tiny_adapter(tmp_path / "adapter", model)
-    edit(folder, target_modules="all-linear", init_lora_weights="gaussian", unknown=[1])
-    read_adapter(folder, LAYOUT, 16)
-    edit(folder, target_modules=["model.layers.0.self_attn.q_proj", "mlp.down_proj"])
-    read_adapter(folder, LAYOUT, 16)
+    plain = read_adapter(folder, LAYOUT, 16)
+    edit(folder, **settings)
+    assert read_adapter(folder, LAYOUT, 16).digest == plain.digest
+
+
+@pytest.mark.parametrize(
+    "targets", [["model.layers.1.self_attn.q_proj"], ["self_attn.q_proj"], ["q_proj", "v_proj"]]
+)
+def test_targets_may_be_any_end_of_a_name(targets: list[str], model: Path, tmp_path: Path) -> None:
+    full = tiny_adapter(tmp_path / "full", model)
+    values = read_adapter(full, LAYOUT, 16).pairs
+    pair = values[(1, "self_attn.q_proj")]
+    name = f"{PREFIX}.1.self_attn.q_proj"
+    tensors = {f"{name}.lora_A.weight": pair.down, f"{name}.lora_B.weight": pair.up}
+    folder = tiny_adapter(tmp_path / "one", model, modules=(), tensors=tensors)
+    # A name in full is meant whatever the layers are, as in PEFT.
+    layers = [0] if targets[0].startswith("model") else [1]
+    excluded = ["v_proj"] if len(targets) > 1 else None
+    edit(folder, target_modules=targets, layers_to_transform=layers, exclude_modules=excluded)
+    assert list(read_adapter(folder, LAYOUT, 16).pairs) == [(1, "self_attn.q_proj")]
 
 
 def test_tensors_that_are_refused(model: Path, tmp_path: Path) -> None:
@@ -132,6 +177,8 @@ def test_tensors_that_are_refused(model: Path, tmp_path: Path) -> None:
 
 
 def test_folders_that_are_refused(model: Path, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="File name too long"):
+        read_adapter(tmp_path / ("x" * 5000), LAYOUT, 16)
     refused(tmp_path / "nowhere", "adapter_config.json")
     refused(model, "adapter_config.json")
     folder = tiny_adapter(tmp_path / "adapter", model)

@@ -91,6 +91,12 @@ class ServerSettings(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
+def taken_name(adapter: str, model_names: Sequence[str]) -> str | None:
+    """The name of the model that requests could not tell from an adapter's, if there is one."""
+    meant = {adapter, *(f"{name}:{adapter}" for name in model_names)}
+    return next((name for name in model_names if name in meant), None)
+
+
 def refuse_taken_names(adapters: Sequence[str], model_names: Sequence[str]) -> None:
     """Refuse adapters of `--lora` that requests could not tell from the model.
 
@@ -98,10 +104,10 @@ def refuse_taken_names(adapters: Sequence[str], model_names: Sequence[str]) -> N
         CommandFault: There is one.
     """
     for word in adapters:
-        name = word.partition("=")[0]
-        if name in model_names:
+        taken = taken_name(word.partition("=")[0], model_names)
+        if taken is not None:
             raise CommandFault(
-                f"--lora {word}: the model itself is served as {name!r}; choose another name, or "
+                f"--lora {word}: the model itself is served as {taken!r}; choose another name, or "
                 "another --served-model-name"
             )
 

@@ -44,3 +44,5 @@ def test_an_adapter_may_not_have_the_models_name() -> None:
     refuse_taken_names(["x=a", "y=b"], ["m", "n"])
     with pytest.raises(CommandFault, match="--lora n=b: the model itself is served as 'n'"):
         refuse_taken_names(["x=a", "n=b"], ["m", "n"])
+    with pytest.raises(CommandFault, match="--lora x=a: the model itself is served as 'm:x'"):
+        refuse_taken_names(["x=a"], ["m", "m:x"])

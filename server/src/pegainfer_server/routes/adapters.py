@@ -14,6 +14,8 @@ from pegainfer_server.answer.reply import BytesReply
 from pegainfer_server.api_error import ApiError, engine_failed, invalid, unavailable, unsupported
 from pegainfer_server.protocol.adapters import LoadAdapterRequest, UnloadAdapterRequest
 from pegainfer_server.routes.body import JSON_BODY, strict_body
+from pegainfer_server.served_model import ServedModel
+from pegainfer_server.settings import taken_name
 from pegainfer_server.state import ServerState
 
 _TEXT = b"text/plain; charset=utf-8"
@@ -29,19 +31,12 @@ def adapter_routes(state: ServerState) -> Sequence[HTTPRouteHandler]:
         return_dto=None,
     )
     async def load_lora_adapter(data: Annotated[LoadAdapterRequest, JSON_BODY]) -> BytesReply:
-        model, name = state.serving(), data.lora_name
-        if data.is_3d_lora_weight:
-            raise unsupported("adapters of experts are not supported", "is_3d_lora_weight")
-        if name in model.names:
-            raise invalid(f"the model itself is served as {name[:100]!r}", "lora_name")
+        client, name = state.serving().client, data.lora_name
+        _check(data, state.serving())
         try:
-            check_adapter_name(name, "lora_name")
-        except ConfigError as error:
-            raise invalid(str(error), "lora_name") from error
-        try:
-            await model.client.load_adapter(name, data.lora_path, replace=data.load_inplace)
+            await client.load_adapter(name, data.lora_path, replace=data.load_inplace)
         except (AdapterError, EngineError) as error:
-            raise _as_api_error(error, "lora_path", model.client) from error
+            raise _as_api_error(error, "lora_path", client) from error
         return _said(f"Success: LoRA adapter '{name}' added successfully.")
 
     @post(
@@ -59,6 +54,27 @@ def adapter_routes(state: ServerState) -> Sequence[HTTPRouteHandler]:
         return _said(f"Success: LoRA adapter '{data.lora_name}' removed successfully.")
 
     return load_lora_adapter, unload_lora_adapter
+
+
+def _check(data: LoadAdapterRequest, model: ServedModel) -> None:
+    name = data.lora_name
+    if data.is_3d_lora_weight:
+        raise unsupported("adapters of experts are not supported", "is_3d_lora_weight")
+    taken = taken_name(name, model.names)
+    if taken is not None:
+        raise invalid(
+            f"the model itself is served as {taken[:100]!r}; choose another name", "lora_name"
+        )
+    try:
+        check_adapter_name(name, "lora_name")
+    except ConfigError as error:
+        raise invalid(str(error), "lora_name") from error
+    if not data.load_inplace and any(name == known.name for known in model.client.adapters()):
+        raise invalid(
+            f"an adapter named {name!r} is loaded already; unload it first, or set load_inplace "
+            "to true to replace it",
+            "lora_name",
+        )
 
 
 def _said(text: str) -> BytesReply:
