@@ -38,10 +38,12 @@ class OutputOptions(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         effort: As `reasoning_effort` of chats.
         format: `{"type": "json_schema", "schema"}`, which the text is held to.
+        task_budget: A wish, like `budget_tokens`.
     """
 
     effort: Literal["low", "medium", "high", "xhigh", "max"] | None = None
     format: dict[str, object] | None = None
+    task_budget: dict[str, object] | None = None
 
 
 class ToolChoice(msgspec.Struct, frozen=True, kw_only=True):
@@ -52,7 +54,29 @@ class ToolChoice(msgspec.Struct, frozen=True, kw_only=True):
     disable_parallel_tool_use: bool | None = None
 
 
-class CountTokensRequest(GenerationFields, frozen=True, kw_only=True):
+class HostedFields(GenerationFields, frozen=True, kw_only=True):
+    """Notes to the hosted API that are ignored on purpose: none shapes an answer.
+
+    Attributes:
+        cache_control: Prefixes are cached without being asked.
+        betas: Names of features; what they would add is looked at by itself. Other ways to the
+            hosted API have the next two in its place, and in that of a header.
+        diagnostics: Would tell why a prefix was not found; none is told, which answers may do.
+        user_profile_id: Whom the request is for, as are those below: nobody is billed here.
+    """
+
+    cache_control: dict[str, object] | None = None
+    betas: list[str] | None = None
+    anthropic_beta: list[str] | None = None
+    anthropic_version: str | None = None
+    diagnostics: dict[str, object] | None = None
+    user_profile_id: str | None = None
+    workspace_id: str | None = None
+    billing_policy: dict[str, object] | None = None
+    fallback_credit_token: str | dict[str, object] | None = None
+
+
+class CountTokensRequest(HostedFields, frozen=True, kw_only=True):
     """A conversation whose tokens are counted.
 
     Attributes:
@@ -138,6 +162,7 @@ _OTHERS: Final[dict[str, Neutral]] = {
     "compaction": (),
     "thread": (),
     "fallbacks": ([],),
+    "inference_geo": ("global",),
     "output_format": (),
     "service_tier": ("auto", "standard_only"),
     "speed": ("standard",),

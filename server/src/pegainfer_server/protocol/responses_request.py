@@ -49,6 +49,21 @@ class ResponsesStreamOptions(msgspec.Struct, frozen=True, kw_only=True):
     include_obfuscation: bool | None = None
 
 
+class CacheOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """Wishes about the prompt cache of the hosted API.
+
+    Attributes:
+        mode: Ignored, as is `ttl`: prefixes are cached without being asked, until room is needed.
+        prewarm: Only false.
+        comparison_response_id: Never known.
+    """
+
+    mode: Literal["implicit", "explicit"] | None = None
+    ttl: str | None = None
+    prewarm: bool | None = None
+    comparison_response_id: str | None = None
+
+
 class ResponsesRequest(GenerationFields, frozen=True, kw_only=True):
     """Answer items. Nothing is stored: every request brings its whole history.
 
@@ -70,7 +85,10 @@ class ResponsesRequest(GenerationFields, frozen=True, kw_only=True):
         truncation: Only "disabled".
         chat_template_kwargs: As in chats.
         prompt_cache_key: Ignored: prefixes are found whoever sent them.
+        prompt_cache_options: Wishes about the prompt cache.
         safety_identifier: Ignored, as is `user`.
+        client_metadata: Ignored: notes of Codex to the hosted API.
+        image: Ignored: says how images are packed, of which there are none.
         max_tool_calls: Ignored: it counts calls of tools that run on the server.
     """
 
@@ -91,7 +109,10 @@ class ResponsesRequest(GenerationFields, frozen=True, kw_only=True):
     truncation: Literal["auto", "disabled"] | None = None
     chat_template_kwargs: dict[str, object] | None = None
     prompt_cache_key: str | None = None
+    prompt_cache_options: CacheOptions | None = None
     safety_identifier: str | None = None
+    client_metadata: dict[str, object] | None = None
+    image: dict[str, object] | None = None
     max_tool_calls: int | None = None
 
 
@@ -159,7 +180,9 @@ class NamedFunction(msgspec.Struct, frozen=True, kw_only=True):
 
 
 _OTHERS: Final[dict[str, Neutral]] = {
+    "access_programs": ({}, {"cyber": "standard"}),
     "background": (False,),
+    "background_options": ({}, {"completion_window": "soonest"}),
     "conversation": (),
     "prompt": (),
     "context_management": ([],),

@@ -107,6 +107,15 @@ def _check(data: ResponsesRequest) -> None:
             )
     refuse_unless(data.truncation, ("disabled",), "truncation")
     refuse_unless(data.top_logprobs, (0,), "top_logprobs")
+    _check_options(data)
+
+
+def _check_options(data: ResponsesRequest) -> None:
+    if data.prompt_cache_options is not None:
+        options = data.prompt_cache_options
+        refuse_unless(options.prewarm, (False,), "prompt_cache_options.prewarm")
+        compared = options.comparison_response_id
+        refuse_unless(compared, (), "prompt_cache_options.comparison_response_id")
     if data.stream_options is not None:
         obfuscation = data.stream_options.include_obfuscation
         refuse_unless(obfuscation, (False,), "stream_options.include_obfuscation")
