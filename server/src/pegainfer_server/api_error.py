@@ -84,6 +84,12 @@ def invalid(message: str, param: str | None, code: str = "invalid_value") -> Api
     return ApiError(400, message, code=code, param=param)
 
 
+def empty_body() -> ApiError:
+    """The client sent nothing."""
+    message = "the body is empty; send a JSON object with the fields of the request"
+    return invalid(message, None, "json_parse_error")
+
+
 def unsupported(message: str, param: str) -> ApiError:
     """The client asks for something that exists elsewhere but not here."""
     return ApiError(400, message, code="unsupported_parameter", param=param)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 from litestar import Litestar, Response
@@ -11,12 +12,13 @@ from litestar.exceptions import (
     InternalServerException,
     MethodNotAllowedException,
     NotFoundException,
+    ValidationException,
 )
 from litestar.openapi import OpenAPIConfig
 from litestar.openapi.plugins import JsonRenderPlugin
 
 from pegainfer_core import __version__
-from pegainfer_server.api_error import ApiError, internal, invalid
+from pegainfer_server.api_error import ApiError, empty_body, internal, invalid
 from pegainfer_server.error_shapes import error_body
 from pegainfer_server.fault_id import log_fault
 from pegainfer_server.guard import Guard
@@ -75,7 +77,7 @@ def create_app(
             *status_routes(state, plugins),
             *page_routes(),
         ],
-        exception_handlers={Exception: _on_error},
+        exception_handlers={Exception: partial(_on_error, state)},
         request_max_body_size=state.settings.max_body_bytes,
         logging_config=None,
         openapi_config=OpenAPIConfig(
@@ -94,8 +96,11 @@ def create_app(
     return Guard(Litestar.from_config(config), state)
 
 
-def _on_error(request: Request[None, None, State], error: Exception) -> Response[bytes]:
+def _on_error(
+    server: ServerState, request: Request[None, None, State], error: Exception
+) -> Response[bytes]:
     api_error = _as_api_error(request, error)
+    server.count_refusal(request.method, api_error)
     return Response(
         error_body(api_error, request.url.path, request_id(request.scope)),
         status_code=api_error.status,
@@ -115,11 +120,19 @@ def _as_api_error(request: Request[None, None, State], error: Exception) -> ApiE
         return ApiError(405, message, code="method_not_allowed", allow=allow)
     if isinstance(error, HTTPException) and error.status_code == 413:
         return ApiError(413, "the request body is too large", code="body_too_large")
+    if isinstance(error, ValidationException) and _lacks_body(error):
+        return empty_body()
     if isinstance(error, HTTPException) and error.status_code < 500:
         return invalid(error.detail, None)
     if isinstance(error, InternalServerException) and error.detail == _CLIENT_GONE:
         return invalid("the client went away before its body was whole", None)
     return internal(log_fault(error, request_id(request.scope)))
+
+
+def _lacks_body(error: ValidationException) -> bool:
+    """Litestar hands empty bodies to nobody: to it, an argument is missing."""
+    found = error.extra if isinstance(error.extra, list) else []
+    return any(isinstance(each, dict) and each.get("source") == "body" for each in found)
 
 
 def _methods(request: Request[None, None, State]) -> list[str]:

@@ -71,6 +71,7 @@ class Guard:
         self._rules = AccessRules(state.settings, PAGE_PATHS)
         self._tracing = state.tracing
         self._responses = state.metrics.responses
+        self._count_refusal = state.count_refusal
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Check a request and hand it on."""
@@ -120,6 +121,7 @@ class Guard:
         try:
             self._check(scope, headers, id_is_usable)
         except ApiError as error:
+            self._count_refusal(scope["method"], error)
             await error_reply(error, scope)(scope, receive, send)
             return
         if b"access-control-request-method" in headers and scope["method"] == "OPTIONS":

@@ -25,7 +25,8 @@ _DEFAULTABLE = (
     "presence_penalty",
     "frequency_penalty",
 )
-_TOKEN_ID = re.compile(r"-?[0-9]{1,18}")
+_TOKEN_ID = re.compile(r"0|[1-9][0-9]{0,17}")
+"""One spelling for an id, so that none can be given twice."""
 MAX_BAD_WORDS = 1024
 MAX_BAD_WORD_CHARS = 1000
 MAX_BAD_CHARS = 32_768
@@ -147,7 +148,10 @@ def _logit_bias(given: Mapping[str, float]) -> dict[int, float]:
         raise invalid(f"logit_bias has {len(given)} entries; at most {MAX_BIASES}", "logit_bias")
     for key in given:
         if not _TOKEN_ID.fullmatch(key):
-            raise invalid(f"logit_bias keys are token ids, not {key[:40]!r}", "logit_bias")
+            raise invalid(
+                f'logit_bias keys are token ids in decimal, like "42", not {key[:40]!r}',
+                "logit_bias",
+            )
     return {int(key): bias for key, bias in given.items()}
 
 

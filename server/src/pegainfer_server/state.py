@@ -151,6 +151,11 @@ class ServerState:
             return unavailable(message, ServerPhase.DRAINING.value)
         return engine_failed(message)
 
+    def count_refusal(self, method: str, error: ApiError) -> None:
+        """Count a request that gets an error instead of an answer; a fault of ours is none."""
+        if method == "POST" and error.status != 500:
+            self.metrics.rejected[error.detail.code or "other"] += 1
+
     def generation_closed(self, generation: Generation, record: RequestRecord) -> None:
         """Count an ended request."""
         self.num_closed += 1

@@ -10,19 +10,28 @@ from msgspec.structs import replace
 from pegainfer_core.contract import StructuredOutput
 from pegainfer_core.text import MarkedReasoning
 from pegainfer_server.api_error import invalid, unsupported
+from pegainfer_server.protocol.structured import FORMS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from pegainfer_server.prompt import Prompt
     from pegainfer_server.protocol.sampling_fields import SamplingFields
-    from pegainfer_server.protocol.structured import ResponseFormat
+    from pegainfer_server.protocol.structured import ResponseFormat, StructuredOutputs
     from pegainfer_server.served_model import ServedModel
 
 MAX_SCHEMA_CHARS = 1 << 17
 """As in the contract; a larger schema is not even written as text."""
 _MAX_VALUES = 40_000
 _SHOWN_CHARS = 40
+_NOT_OFFERED = (
+    "structural_tag",
+    "whitespace_pattern",
+    "disable_fallback",
+    "disable_any_whitespace",
+    "disable_additional_properties",
+)
+"""Options of other servers that clients send along with values that ask for nothing."""
 
 
 class Wish(NamedTuple):
@@ -89,26 +98,35 @@ def _wishes(request: SamplingFields) -> Iterator[Wish]:
             yield Wish(form, "response_format")
     given = request.structured_outputs
     if given is not None:
-        inside = (
-            ("json", given.json),
-            ("regex", given.regex),
-            ("choice", given.choice),
-            ("grammar", given.grammar),
-            ("json_object", given.json_object or None),
-        )
-        found = [(name, value) for name, value in inside if value is not None]
-        if len(found) != 1:
-            raise invalid(
-                "structured_outputs must have exactly one of json, regex, choice, grammar and "
-                f"json_object, not {', '.join(name for name, _ in found) or 'none'}",
-                "structured_outputs",
-            )
-        ((name, value),) = found
-        yield _wish(name, value, "structured_outputs")
+        yield _structured_outputs(given)
     for name in ("json", "regex", "choice", "grammar"):
         value = getattr(request, f"guided_{name}")
         if value is not None:
             yield _wish(name, value, f"guided_{name}")
+
+
+def _structured_outputs(given: StructuredOutputs) -> Wish:
+    for name in _NOT_OFFERED:
+        if getattr(given, name) not in (None, False):
+            raise unsupported(
+                f"structured_outputs.{name} is not supported by this server; leave it out",
+                "structured_outputs",
+            )
+    inside = [(name, getattr(given, name)) for name in FORMS]
+    # A schema may be false; json_object false asks for nothing.
+    found = [
+        (name, value)
+        for name, value in inside
+        if value is not None and (name, value) != ("json_object", False)
+    ]
+    if len(found) != 1:
+        raise invalid(
+            f"structured_outputs must have exactly one of {', '.join(FORMS)}, "
+            f"not {', '.join(name for name, _ in found) or 'none'}",
+            "structured_outputs",
+        )
+    ((name, value),) = found
+    return _wish(name, value, "structured_outputs")
 
 
 def _response_format(given: ResponseFormat) -> StructuredOutput | None:

@@ -156,6 +156,7 @@ def test_a_full_queue_is_429(folder: Path) -> None:
         error = error_of(response, 429)
         assert (error["type"], error["code"]) == ("overloaded", "queue_full")
         assert int(response.headers["retry-after"]) >= 1
+        assert server.metric("request_rejected_total", code="queue_full") == 1
         server.script.hold = False
         for connection in connections:
             assert connection.read_head()[0] == 200

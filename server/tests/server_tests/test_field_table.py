@@ -246,6 +246,22 @@ ROWS: list[Row] = [
     ("use_beam_search", BOTH, {"use_beam_search": True}, UNSUPPORTED),
     ("documents", BOTH, {"documents": [{}]}, UNSUPPORTED),
     ("typical_p", BOTH, {"typical_p": 0.5}, UNSUPPORTED),
+    ("truncation_side", BOTH, {"truncation_side": "right"}, UNSUPPORTED),
+    ("truncation_side", BOTH, {"truncation_side": "left"}, says(ANSWER)),
+    ("logprob_token_ids", BOTH, {"logprob_token_ids": [1]}, UNSUPPORTED),
+    ("vllm_xargs", BOTH, {"vllm_xargs": {"a": 1}}, UNSUPPORTED),
+    ("vllm_xargs", BOTH, {"vllm_xargs": {}}, says(ANSWER)),
+    ("repeat_penalty", BOTH, {"repeat_penalty": 1.1}, UNSUPPORTED),
+    ("repeat_penalty", BOTH, {"repeat_penalty": 1}, says(ANSWER)),
+    ("max_new_tokens", BOTH, {"max_new_tokens": 5}, UNSUPPORTED),
+    ("n_predict", BOTH, {"n_predict": 5}, UNSUPPORTED),
+    ("max_completion_tokens", (COMPLETIONS,), {"max_completion_tokens": 5}, UNSUPPORTED),
+    ("top_logprobs", (COMPLETIONS,), {"top_logprobs": 5}, UNSUPPORTED),
+    ("top_logprobs", (COMPLETIONS,), {"top_logprobs": 0}, says(ANSWER)),
+    ("reasoning_effort", (COMPLETIONS,), {"reasoning_effort": "none"}, UNSUPPORTED),
+    ("chat_template_kwargs", (COMPLETIONS,), {"chat_template_kwargs": {"a": 1}}, UNSUPPORTED),
+    ("continue_final_message", (COMPLETIONS,), {"continue_final_message": True}, UNSUPPORTED),
+    ("add_generation_prompt", (COMPLETIONS,), {"add_generation_prompt": True}, says(ANSWER)),
 ]  # fmt: skip
 
 CASES = [

@@ -91,12 +91,18 @@ def test_greedy_takes_any_filter(server: Server, fields: dict[str, Any]) -> None
     assert server.complete("@", temperature=0, **fields)["choices"][0]["text"] == "b"
 
 
+#: Spellings that `int` would take for an id, or nearly.
+NO_IDS = ("05", "00", "-0", "-5", "+5", " 5", "5 ", "1_0", "5.0", "\u0665", "9" * 19, "")
+
+
 @pytest.mark.parametrize(
     ("field", "body"),
     [
         ("seed", '{"seed":18446744073709551616}'),
         ("logit_bias", '{"logit_bias":{"1024":5}}'),
         ("logit_bias", '{"logit_bias":{"a":5}}'),
+        ("logit_bias", '{"logit_bias":{"5":1,"05":2}}'),
+        *(("logit_bias", f'{{"logit_bias":{{"{key}":1}}}}') for key in NO_IDS),
         ("logit_bias", '{"logit_bias":{"1":101}}'),
         ("logit_bias", json.dumps({"logit_bias": {str(i): 0 for i in range(100_000)}})),
         ("stop_token_ids", '{"stop_token_ids":[1024],"min_tokens":1}'),
@@ -152,6 +158,38 @@ def test_fields_out_of_range_are_named(server: Server, field: str, body: str) ->
 def test_bodies_that_are_no_json_object(server: Server, body: str | bytes) -> None:
     error = error_of(raw(server, COMPLETIONS, body))
     assert error["code"] in ("json_parse_error", "invalid_value")
+
+
+@pytest.mark.parametrize("body", ["", " \n"])
+@pytest.mark.parametrize("path", [COMPLETIONS, CHAT, "/v1/responses", "/tokenize", "/detokenize"])
+def test_an_empty_body_is_called_so(server: Server, path: str, body: str) -> None:
+    error = error_of(raw(server, path, body))
+    assert error["message"].startswith("the body is empty; send a JSON object")
+    assert error["code"] == "json_parse_error"
+
+
+@pytest.mark.parametrize("path", [COMPLETIONS, CHAT])
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("never_heard_of", None),
+        ("regexp", "a"),
+        ("structural_tag", {"a": 1}),
+        ("whitespace_pattern", " "),
+        ("disable_fallback", True),
+        ("disable_any_whitespace", True),
+        ("disable_additional_properties", True),
+    ],
+)
+def test_keys_of_structured_outputs_are_known_or_refused(
+    server: Server, path: str, key: str, value: object
+) -> None:
+    outputs = {"regex": "a", key: value}
+    body = {"prompt": "@", "messages": MESSAGES, "structured_outputs": outputs}
+    error = error_of(server.post(path, body))
+    assert error["code"] == "unsupported_parameter"
+    assert "structured_outputs" in str(error["param"])
+    assert key in error["message"]
 
 
 UNSUPPORTED: dict[str, object] = {

@@ -5,7 +5,9 @@ from __future__ import annotations
 import re
 import socket
 import time
+from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pegainfer_server.listener import bind
@@ -17,6 +19,7 @@ from .scripted_engine import chain
 from .served import Server, serving
 
 REFUSED = ("400", "404")
+TEXT = {"content-type": "text/plain"}
 SAMPLE = re.compile(r"^pegainfer:([a-z0-9_]+)(\{[^}]*\}) (\S+)$")
 
 
@@ -127,6 +130,36 @@ def test_metrics_tell_of_refusals_and_processes(server: Server) -> None:
     assert server.metric("max_requests_running") == 256
     assert server.metric("process_resident_memory_bytes", process="server") > 1 << 20
     assert 0 <= time.time() - server.metric("process_start_time_seconds") < 3600
+
+
+def test_every_refusal_is_counted_by_its_code(folder: Path) -> None:
+    refused: list[tuple[str, str, dict[str, Any]]] = [
+        ("json_parse_error", "/v1/completions", {"content": b"{"}),
+        ("json_parse_error", "/v1/chat/completions", {"content": b""}),
+        ("invalid_value", "/v1/completions", {"json": {"prompt": "a", "n": 0}}),  # the server's
+        (
+            "invalid_value",
+            "/v1/completions",
+            {"json": {"prompt": "a", "top_k": -2}},
+        ),  # the engine's
+        ("unsupported_parameter", "/v1/completions", {"json": {"prompt": "a", "suffix": "b"}}),
+        ("context_length_exceeded", "/v1/completions", {"json": {"prompt": "a" * 5000}}),
+        ("model_not_found", "/v1/completions", {"json": {"prompt": "a", "model": "x"}}),
+        ("unsupported_media_type", "/v1/completions", {"content": b"a", "headers": TEXT}),
+        ("invalid_value", "/v1/messages", {"json": {"messages": [], "max_tokens": 1}}),
+        ("unknown_path", "/v1/nothing", {"json": {}}),
+    ]
+    with serving(folder) as server:
+        assert server.metric("request_rejected_total", code="queue_full") == 0
+        for _, path, request in refused:
+            assert server.client.post(path, **request).status_code >= 400
+        server.get("/v1/models/gpt-0")  # asks for no work
+        server.complete("@", max_tokens=1)
+        counts = Counter(code for code, _, _ in refused)
+        for code, count in counts.items():
+            assert server.metric("request_rejected_total", code=code) == count
+        total = sum(server.metric("request_rejected_total", code=code) for code in counts)
+        assert total == len(refused)
 
 
 def test_records_tell_the_whole_story(server: Server) -> None:

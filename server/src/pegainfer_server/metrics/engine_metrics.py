@@ -26,7 +26,6 @@ def write_engine_metrics(out: Exposition, info: EngineInfo, metrics: EngineMetri
     out.counter("prompt_tokens_total", "Prompt tokens scheduled.", metrics.prompt_tokens)
     out.counter("generation_tokens_total", "Tokens generated.", metrics.generation_tokens)
     out.counter("engine_steps_total", "Steps of the engine.", metrics.num_steps)
-    out.counter("request_rejected_total", "Refused by the engine.", metrics.num_rejected)
     if metrics.kv_total_pages:
         _write_kv(out, info, metrics)
 

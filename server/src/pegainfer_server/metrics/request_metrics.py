@@ -36,6 +36,7 @@ class RequestMetrics:
         token_gap: Seconds between tokens of a request (inter-token latency).
         finished: Ended requests by reason.
         responses: HTTP responses by status; 499 for clients that left before theirs.
+        rejected: Requests that got an error instead of an answer, by its code.
         num_stalled: Connections that broke because their clients took nothing.
     """
 
@@ -43,6 +44,7 @@ class RequestMetrics:
         self.token_gap = Histogram(_TOKEN_GAP_S)
         self.finished: Counter[str] = Counter()
         self.responses: Counter[int] = Counter()
+        self.rejected: Counter[str] = Counter({"queue_full": 0})
         self.num_stalled = 0
         self._first_token = Histogram(_FIRST_TOKEN_S)
         self._e2e = Histogram(_REQUEST_S)
@@ -80,6 +82,12 @@ class RequestMetrics:
             "Responses begun, by status (499: the client had left).",
             "status",
             {str(status): count for status, count in sorted(self.responses.items())},
+        )
+        out.counters(
+            "request_rejected_total",
+            "Requests refused by server or engine, by the code of the error.",
+            "code",
+            self.rejected,
         )
         out.counter(
             "stalled_connections_total",

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Generic, TypeVar
 
 import msgspec
 
-from pegainfer_server.api_error import ApiError, invalid, unsupported
+from pegainfer_server.api_error import ApiError, empty_body, invalid, unsupported
+from pegainfer_server.protocol.structured import FORMS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -31,7 +32,9 @@ MAX_FIELDS = 256
 _LARGE_BYTES = 1 << 18
 _MAX_LOGGED_NAMES = 256
 _MAX_SCANNED_BYTES = 1 << 16
+_SHOWN_CHARS = 40
 _PATH = re.compile(r"^(?P<what>.*?)(?: - at `(?P<path>\$.*)`)?$", re.DOTALL)
+_UNKNOWN = re.compile(r"Object contains unknown field `(.*)`", re.DOTALL)
 _MISSING = re.compile(r"Object missing required field `(\w+)`")
 _BYTE = re.compile(r"\(byte (\d+)\)")
 _TOKEN = re.compile(rb'"(?:[^"\\]|\\.)*"|[{}\[\]]', re.DOTALL)
@@ -64,6 +67,8 @@ class BodyDecoder(Generic[T]):
             return self._decode(body)
 
     def _decode(self, body: bytes) -> T:
+        if not body.strip():
+            raise empty_body()
         try:
             outline = self._outline.decode(body)
             if len(outline) > MAX_FIELDS:
@@ -124,6 +129,10 @@ def wrong_value(text: str, place: str = "$") -> ApiError:
     missing = _MISSING.match(what)
     if missing:
         return invalid(f"{missing[1]} is required", f"{path}.{missing[1]}")
+    unknown = _UNKNOWN.fullmatch(what)
+    if unknown:  # Structured outputs are the only object whose unknown keys are refused.
+        name, known = unknown[1][:_SHOWN_CHARS], ", ".join(FORMS)
+        return unsupported(f"{path} has no key {name!r}; it takes one of {known}", path)
     return invalid(f"{what} at {path}", path)
 
 

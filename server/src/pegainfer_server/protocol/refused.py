@@ -52,7 +52,19 @@ REFUSED: Final[Mapping[str, Neutral]] = {
     "dynatemp_range": (0, 0.0),
     "logits_processors": _EMPTY,
     "custom_logit_processor": _NOTHING,
+    "repetition_detection": _EMPTY,
+    "vllm_xargs": _EMPTY,
+    # What others call fields known here.
+    "repeat_penalty": (1, 1.0),
+    "max_new_tokens": _NOTHING,
+    "min_new_tokens": (0,),
+    "n_predict": _NOTHING,
+    "n_probs": (0,),
+    "n_cmpl": (1,),
     # Other inputs and outputs.
+    "input_ids": _EMPTY,
+    "logprob_token_ids": _EMPTY,
+    "truncation_side": ("left",),
     "suffix": ("",),
     "chat_template": _NOTHING,
     "documents": _EMPTY,
@@ -70,4 +82,14 @@ REFUSED: Final[Mapping[str, Neutral]] = {
     "kv_transfer_params": _NOTHING,
 }
 
+REFUSED_IN_COMPLETIONS: Final[Mapping[str, Neutral]] = {
+    **REFUSED,
+    # Fields of chats: completions have no template.
+    "reasoning_effort": _NOTHING,
+    "chat_template_kwargs": _EMPTY,
+    "continue_final_message": _OFF,
+    "add_generation_prompt": (True, False),
+    "max_completion_tokens": _NOTHING,
+    "top_logprobs": (0,),
+}
 REFUSED_IN_CHAT: Final[Mapping[str, Neutral]] = {**REFUSED, "echo": _OFF}

@@ -6,6 +6,9 @@ from msgspec import field
 JsonSchema = str | dict[str, object] | bool
 """A schema, or its JSON text."""
 
+FORMS = ("json", "regex", "choice", "grammar", "json_object")
+"""Keys of `StructuredOutputs` that each ask for a form."""
+
 
 class JsonSchemaFormat(msgspec.Struct, frozen=True, kw_only=True):
     """A schema by which an answer is made.
@@ -37,8 +40,8 @@ class ResponseFormat(msgspec.Struct, frozen=True, kw_only=True):
     top_schema: dict[str, object] | None = field(name="schema", default=None)
 
 
-class StructuredOutputs(msgspec.Struct, frozen=True, kw_only=True):
-    """Exactly one of these.
+class StructuredOutputs(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Exactly one of the first five.
 
     Attributes:
         json: A schema, or its JSON text.
@@ -46,6 +49,7 @@ class StructuredOutputs(msgspec.Struct, frozen=True, kw_only=True):
         choice: The answers to choose from.
         grammar: In llguidance's variant of Lark.
         json_object: True for any JSON object.
+        structural_tag: Known to other servers, as are those below: null or false only.
     """
 
     json: JsonSchema | None = None
@@ -53,3 +57,8 @@ class StructuredOutputs(msgspec.Struct, frozen=True, kw_only=True):
     choice: list[str] | None = None
     grammar: str | None = None
     json_object: bool | None = None
+    structural_tag: object = None
+    whitespace_pattern: str | None = None
+    disable_fallback: bool | None = None
+    disable_any_whitespace: bool | None = None
+    disable_additional_properties: bool | None = None

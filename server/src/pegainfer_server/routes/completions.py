@@ -21,7 +21,7 @@ from pegainfer_server.protocol.completion import (
     CompletionRequest,
     CompletionResponse,
 )
-from pegainfer_server.protocol.refused import REFUSED
+from pegainfer_server.protocol.refused import REFUSED_IN_COMPLETIONS
 from pegainfer_server.request_id import adopt_request_id
 from pegainfer_server.routes.body import JSON_BODY, documented, strict_body
 from pegainfer_server.sampling import check_num_choices, check_shared, renames, sampling_params
@@ -39,7 +39,7 @@ def completion_route(state: ServerState) -> HTTPRouteHandler:
     @post(
         PATH,
         status_code=200,
-        dto=strict_body(CompletionRequest, REFUSED),
+        dto=strict_body(CompletionRequest, REFUSED_IN_COMPLETIONS),
         return_dto=None,
         responses=documented(CompletionResponse),
     )
