@@ -59,11 +59,13 @@ class AccessRules:
         return method in _READING and path in self._unkeyed_files
 
     def cors_headers(self, headers: Mapping[bytes, bytes]) -> list[tuple[bytes, bytes]]:
-        """Headers that let an allowed foreign page read the response."""
+        """Headers that let an allowed foreign page read the response, errors included."""
         origin = headers.get(b"origin")
         if origin is None or not self._origins or self._is_same_origin(headers):
             return []
         every = _ALL_ORIGINS in self._origins
+        if not every and not self._is_allowed(origin):
+            return [(b"vary", b"Origin")]
         return [
             (b"access-control-allow-origin", b"*" if every else origin),
             (b"access-control-expose-headers", b"x-request-id, request-id, retry-after"),
@@ -78,14 +80,17 @@ class AccessRules:
             )
 
     def _check_origin(self, headers: Mapping[bytes, bytes]) -> None:
-        origin = headers.get(b"origin", b"").decode("latin-1")
-        if not origin or _ALL_ORIGINS in self._origins or origin.lower() in self._origins:
+        origin = headers.get(b"origin", b"")
+        if not origin or _ALL_ORIGINS in self._origins or self._is_allowed(origin):
             return
         if not self._is_same_origin(headers):
             raise _forbidden(
-                f"web pages from {origin[:100]!r} may not call this server; "
+                f"web pages from {origin.decode('latin-1')[:100]!r} may not call this server; "
                 "start it with --cors-origin to allow them"
             )
+
+    def _is_allowed(self, origin: bytes) -> bool:
+        return origin.decode("latin-1").lower() in self._origins
 
     def _is_same_origin(self, headers: Mapping[bytes, bytes]) -> bool:
         origin = urlsplit(headers.get(b"origin", b"").decode("latin-1").lower())

@@ -99,7 +99,7 @@ def create_app(
 def _on_error(
     server: ServerState, request: Request[None, None, State], error: Exception
 ) -> Response[bytes]:
-    api_error = _as_api_error(request, error)
+    api_error = _as_api_error(request, error, server.settings.max_body_bytes)
     server.count_refusal(request.method, api_error)
     return Response(
         error_body(api_error, request.url.path, request_id(request.scope)),
@@ -109,7 +109,9 @@ def _on_error(
     )
 
 
-def _as_api_error(request: Request[None, None, State], error: Exception) -> ApiError:
+def _as_api_error(
+    request: Request[None, None, State], error: Exception, max_body_bytes: int
+) -> ApiError:
     if isinstance(error, ApiError):
         return error
     if isinstance(error, NotFoundException):
@@ -119,7 +121,8 @@ def _as_api_error(request: Request[None, None, State], error: Exception) -> ApiE
         allow = ", ".join(_methods(request))
         return ApiError(405, message, code="method_not_allowed", allow=allow)
     if isinstance(error, HTTPException) and error.status_code == 413:
-        return ApiError(413, "the request body is too large", code="body_too_large")
+        message = f"the request body has more than {max_body_bytes} bytes (--max-body-bytes)"
+        return ApiError(413, message, code="body_too_large")
     if isinstance(error, ValidationException) and _lacks_body(error):
         return empty_body()
     if isinstance(error, HTTPException) and error.status_code < 500:

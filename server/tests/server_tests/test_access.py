@@ -41,6 +41,13 @@ def test_keys_come_in_either_header(folder: Path) -> None:
         refused = server.get("/v1/models", headers={"origin": ORIGIN})
         assert refused.status_code == 401
         assert refused.headers["access-control-allow-origin"] == ORIGIN
+        for method in ("GET", "POST", "OPTIONS"):
+            foreign = server.client.request(
+                method, "/v1/models", headers={"origin": "https://evil.example"}
+            )
+            assert foreign.status_code == 403
+            assert "access-control-allow-origin" not in foreign.headers
+            assert foreign.headers["vary"] == "Origin"
 
 
 def test_keys_come_from_flags_file_and_environment(
