@@ -14,12 +14,11 @@ from pegainfer_core.text.parsing.call_grammar import (
     CallableFunction,
     Marker,
     any_text,
-    json_rule,
     lark_text,
 )
-from pegainfer_core.text.parsing.json_text import parse_json
 from pegainfer_core.text.parsing.protocol import Tools
 from pegainfer_core.text.parsing.tool_format import WrittenCall
+from pegainfer_core.text.parsing.xml_value import value_of, value_rules
 
 __all__ = ["QwenXmlFormat"]
 
@@ -28,8 +27,6 @@ _FUNCTION, _END_FUNCTION = "<function=", "</function>"
 _PARAMETER = "<parameter="
 _BREAK: Final = "\n"
 _VALUE_CLOSE: Final = "\n</parameter>\n"
-_SHARED: Final = ("$defs", "definitions")
-"""What references in a parameter's schema point to."""
 _BLOCK: Final = re.compile(
     r"\s*(?:<tool_call>)?\s*<function=([^<>\s]+)>(.*)</function>\s*(?:</tool_call>)?\s*", re.DOTALL
 )
@@ -38,15 +35,6 @@ _VALUE: Final = re.compile(
     r"\s*<parameter=([^<>]+)>\n?(.*?)\n?</parameter>(?=\s*(?:<parameter=|\Z))", re.DOTALL
 )
 _VALUE_END: Final = re.compile(r"</parameter>\s*(?:</function>|\Z)")
-_PYTHON_WORDS: Final = {"True": "true", "False": "false", "None": "null"}
-_TYPES: Final[Mapping[str, tuple[type, ...]]] = {
-    "integer": (int,),
-    "number": (int, float),
-    "boolean": (bool,),
-    "object": (dict,),
-    "array": (list,),
-    "null": (type(None),),
-}
 
 
 class QwenXmlFormat:
@@ -63,14 +51,17 @@ class QwenXmlFormat:
         if match is None:
             return None
         name, body = match[1], match[2]
-        schemas = _schemas(name, tools)
+        root = _parameters(name, tools)
+        declared = root.get("properties")
+        schemas = declared if isinstance(declared, Mapping) else {}
         arguments: dict[str, object] = {}
         place = 0
         for value in _VALUE.finditer(body):
             key = value[1].strip()
             if value.start() != place or key in arguments:
                 return None
-            arguments[key] = _typed(value[2], schemas.get(key, {"type": "string"}))
+            schema = schemas.get(key, {"type": "string"})
+            arguments[key] = value_of(value[2], schema, root)
             place = value.end()
         if body[place:].strip():
             return None
@@ -109,60 +100,16 @@ class QwenXmlFormat:
 
 def _parameter_rules(rule: str, key: str, schema: object, function: CallableFunction) -> str:
     """Rules of a parameter: JSON where the schema allows no text, else text."""
-    head = lark_text(f"{_PARAMETER}{key}>{_BREAK}")
-    body = schema if isinstance(schema, Mapping) else {}
-    types = _types(body)
-    choices = body.get("enum")
-    if isinstance(choices, list) and choices and all(isinstance(c, str) for c in choices):
-        texts = " | ".join(lark_text(choice) for choice in choices)
-        return f"{rule}: {head} ({texts}) {lark_text(_VALUE_CLOSE)}\n"
-    if not types or "string" in types:
-        return f"{rule}: {head} {rule}_text\n{any_text(f'{rule}_text', _VALUE_CLOSE)}"
-    shared = {name: function.parameters[name] for name in _SHARED if name in function.parameters}
-    value = json_rule({**shared, **body}, strict=function.strict)
-    return f"{rule}: {head} {rule}_json {lark_text(_VALUE_CLOSE)}\n{rule}_json: {value}\n"
+    value = f"{rule}_value"
+    rules = value_rules(value, schema, function, _VALUE_CLOSE) or any_text(value, _VALUE_CLOSE)
+    return f"{rule}: {lark_text(f'{_PARAMETER}{key}>{_BREAK}')} {value}\n{rules}"
 
 
-def _schemas(name: str, tools: Tools) -> Mapping[str, object]:
-    """The schema of each parameter of a declared function."""
+def _parameters(name: str, tools: Tools) -> Mapping[str, object]:
+    """The schema of a declared function's arguments."""
     for tool in tools:
         function = tool.get("function")
         if isinstance(function, Mapping) and function.get("name") == name:
             parameters = function.get("parameters")
-            properties = parameters.get("properties") if isinstance(parameters, Mapping) else None
-            return properties if isinstance(properties, Mapping) else {}
+            return parameters if isinstance(parameters, Mapping) else {}
     return {}
-
-
-def _typed(text: str, schema: object) -> object:
-    """The value that a text stands for; the text itself where the schema allows no other."""
-    types = _types(schema)
-    if types and not types - {"string"}:
-        return text
-    try:
-        value = parse_json(_PYTHON_WORDS.get(text, text))
-    except ValueError:
-        return text
-    if not types:
-        return value
-    if "string" in types:
-        # A text may spell anything; only nothing at all is told apart.
-        return None if value is None and "null" in types else text
-    fits = any(type(value) in _TYPES.get(name, ()) for name in types)
-    return value if fits else text
-
-
-def _types(schema: object) -> frozenset[str]:
-    """Names of the types a schema names; none when it says nothing of them."""
-    if not isinstance(schema, Mapping):
-        return frozenset()
-    declared = schema.get("type")
-    if isinstance(declared, str):
-        return frozenset({declared})
-    if isinstance(declared, list):
-        return frozenset(map(str, declared))
-    choices = schema.get("anyOf") or schema.get("oneOf")
-    if not isinstance(choices, list):
-        return frozenset()
-    found = [_types(choice) for choice in choices]
-    return frozenset().union(*found) if all(found) else frozenset()

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from pegainfer_server.protocol.chat import ChatRequest
 
 _ANY: Final = {"type": "object"}
+_NO_PARAMETERS: Final = {"type": "object", "properties": {}, "additionalProperties": False}
+"""What leaving `parameters` out means, as OpenAI has it."""
 
 
 def tool_wish(
@@ -131,7 +133,7 @@ def _declared(tools: Sequence[Mapping[str, object]]) -> list[Mapping[str, object
 
 def _function(declared: Mapping[str, object]) -> CallableFunction:
     parameters = declared.get("parameters")
-    schema = parameters if isinstance(parameters, dict) else {}
+    schema = parameters if isinstance(parameters, dict) else _NO_PARAMETERS
     json_text(schema, f"parameters of {declared['name']}")  # its size
     strict = bool(declared.get("strict"))
     return CallableFunction(str(declared["name"]), schema, strict)
