@@ -15,17 +15,12 @@ from transformers.models.qwen3.modeling_qwen3 import Qwen3RotaryEmbedding
 
 from pegainfer_core.backend import DType
 from pegainfer_core.backend.cuda.arrays import address
+from tests.hf.transformers_run import last_logits
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from pegainfer_core.backend import Tensor
-
-# The reference must be float32 to the last product.
-torch.backends.cuda.matmul.allow_tf32 = False
-torch.backends.cuda.matmul.allow_bf16_reduced_precision_reduction = False
-
-_TOKENS_AT_ONCE = 1 << 13
 
 
 class TorchQwen3:
@@ -50,26 +45,10 @@ class TorchQwen3:
         # Its frequencies are no parameters, so they have stayed on the meta device.
         model.model.rotary_emb = Qwen3RotaryEmbedding(config=settings).to(first.device)
         self._model = model.eval()
-        self._device = first.device
 
-    @torch.no_grad()
     def last_logits(self, sequences: list[list[int]], count: int) -> torch.Tensor:
-        """Logits of the last `count` positions, from one uncached forward.
-
-        Args:
-            sequences: Of one length.
-            count: Positions.
-
-        Returns:
-            [sequences, count, vocab] float32.
-        """
-        rows = max(_TOKENS_AT_ONCE // len(sequences[0]), 1)
-        parts = []
-        for start in range(0, len(sequences), rows):
-            ids = torch.tensor(sequences[start : start + rows], device=self._device)
-            result = self._model(input_ids=ids, use_cache=False, logits_to_keep=count)
-            parts.append(result.logits.float())
-        return torch.cat(parts)
+        """As `transformers_run.last_logits`."""
+        return last_logits(self._model, sequences, count)
 
 
 def as_torch(tensor: Tensor) -> torch.Tensor:

@@ -17,7 +17,18 @@ __all__ = ["tiny_qwen35"]
 _NORM_STD: Final = 0.2
 _HEAD_STD: Final = 0.35
 _TIED_STD: Final = 0.2
+_LEAST_MATRIX_STD: Final = 0.08
 _VISION_WIDTH: Final = 16
+
+#: How much of the residual stream a deep model's matrices add, by the end of their names: without
+#: the gain attention would add less than the rest, for it takes means and gates them.
+_ADDED: Final[Mapping[str, float]] = {
+    "o_proj.weight": 1.5,
+    "out_proj.weight": 0.5,
+    "down_proj.weight": 0.5,
+}
+#: Attention that looks at few tokens, so that their places and its norms matter.
+_DEEP_HEAD_NORMS: Final = (0.5, 0.3)
 
 #: Mean and deviation by the end of a tensor's name.
 _SPREADS: Final[Mapping[str, tuple[float, float]]] = {
@@ -45,6 +56,7 @@ def tiny_qwen35(
     rope_theta: float = 1_000_000.0,
     partial_rotary_factor: float = 0.5,
     eps: float = 1e-6,
+    deep: bool = False,
     max_position_embeddings: int = 8192,
     nested: bool = False,
     shards: int = 1,
@@ -71,6 +83,8 @@ def tiny_qwen35(
         rope_theta: Base of the positions.
         partial_rotary_factor: Share of a head's channels that positions turn.
         eps: Of all norms. A large one shows whether it is added in the right place.
+        deep: For many and wide layers: each adds little to the residual stream, so that rounding
+            errors do not grow on their way, and attention looks at few tokens.
         max_position_embeddings: Context in tokens.
         nested: As releases are: the text model under `text_config` and `model.language_model.`,
             beside tensors of a vision tower and of multi-token prediction.
@@ -122,7 +136,11 @@ def tiny_qwen35(
         shapes |= {f"model.layers.{layer}.{name}": shape for name, shape in one_layer.items()}
     if not tied:
         shapes["lm_head.weight"] = (vocab, hidden)
-    tensors = {name: _values(name, shape, tied, dtype, seed) for name, shape in shapes.items()}
+    num_added = 2 * len(kinds) if deep else 0
+    tensors = {
+        name: seeded_values(name, shape, *_spread(name, shape, tied, num_added), dtype, seed)
+        for name, shape in shapes.items()
+    }
     end_tokens: JsonObject = {"eos_token_id": list(eos_token_ids)}
     return write_folder(
         model_dir,
@@ -186,22 +204,24 @@ def _block_shapes(hidden: int, intermediate: int) -> dict[str, tuple[int, ...]]:
     }
 
 
-def _values(
-    name: str, shape: tuple[int, ...], tied: bool, dtype: FloatType, seed: int
-) -> FloatArray:
+def _spread(name: str, shape: tuple[int, ...], tied: bool, num_added: int) -> tuple[float, float]:
+    """Mean and deviation of a tensor's values; `num_added` as for `deep`, 0 for shallow ones."""
     spread = next((s for end, s in _SPREADS.items() if name.endswith(end)), None)
     if spread is not None:
-        mean, std = spread
-    elif len(shape) == 1:
+        return spread
+    if num_added and name.endswith(("q_norm.weight", "k_norm.weight")):
+        return _DEEP_HEAD_NORMS
+    if len(shape) == 1:
         # Kept as the distance from one.
-        mean, std = 0.0, _NORM_STD
-    elif name == "lm_head.weight":
-        mean, std = 0.0, _HEAD_STD
-    elif name == "model.embed_tokens.weight":
-        mean, std = 0.0, _TIED_STD if tied else 1.0
-    else:
-        mean, std = 0.0, max(0.08, shape[-1] ** -0.5)
-    return seeded_values(name, shape, mean, std, dtype, seed)
+        return 0.0, _NORM_STD
+    if name == "lm_head.weight":
+        return 0.0, _HEAD_STD
+    if name == "model.embed_tokens.weight":
+        return 0.0, _TIED_STD if tied else 1.0
+    if not num_added:
+        return 0.0, max(_LEAST_MATRIX_STD, shape[-1] ** -0.5)
+    share = next((share for end, share in _ADDED.items() if name.endswith(end)), None)
+    return 0.0, shape[-1] ** -0.5 * (1.0 if share is None else share * num_added**-0.5)
 
 
 def _nested_config(config: JsonObject) -> JsonObject:
