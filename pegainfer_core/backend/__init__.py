@@ -9,15 +9,21 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 from pegainfer_core.backend.choice import BackendName, choose_backend
-from pegainfer_core.backend.dtype import DType
+from pegainfer_core.backend.dtype import DType, planned_dtype
 from pegainfer_core.backend.kv_layout import KvLayout
 from pegainfer_core.backend.state_layout import StateLayout
 
 if TYPE_CHECKING:
     from pegainfer_core.backend.base import Backend
     from pegainfer_core.backend.batch import Batch
-    from pegainfer_core.backend.decoder import AttentionShape, AttentionWeights, MlpWeights
+    from pegainfer_core.backend.decoder import (
+        AttentionShape,
+        AttentionWeights,
+        DecoderWeights,
+        MlpWeights,
+    )
     from pegainfer_core.backend.kv_pool import KvPool
+    from pegainfer_core.backend.lm_head import LmHead
     from pegainfer_core.backend.lora_site import LayerLora, LoraSite
     from pegainfer_core.backend.making import make_backend
     from pegainfer_core.backend.metadata import StepMetadata
@@ -40,6 +46,7 @@ __all__ = [
     "Batch",
     "CopyTicket",
     "DType",
+    "DecoderWeights",
     "DeltaShape",
     "DeltaWeights",
     "Fence",
@@ -47,6 +54,7 @@ __all__ = [
     "KvLayout",
     "KvPool",
     "LayerLora",
+    "LmHead",
     "LoraSite",
     "MlpWeights",
     "NumpyBackend",
@@ -63,6 +71,7 @@ __all__ = [
     "WorkspaceError",
     "choose_backend",
     "make_backend",
+    "planned_dtype",
     "rope_tables",
 ]
 
@@ -72,12 +81,14 @@ _MODULES = {
     "Backend": "base",
     "Batch": "batch",
     "CopyTicket": "page_mover",
+    "DecoderWeights": "decoder",
     "DeltaShape": "recurrent",
     "DeltaWeights": "recurrent",
     "Fence": "page_mover",
     "HostSlab": "page_mover",
     "KvPool": "kv_pool",
     "LayerLora": "lora_site",
+    "LmHead": "lm_head",
     "LoraSite": "lora_site",
     "MlpWeights": "decoder",
     "NumpyBackend": "numpy",

@@ -1,12 +1,14 @@
-"""Parameters of a transformer decoder layer, bundled the way the wide ops take them."""
+"""Parameters of a transformer decoder and its layers, bundled the way the wide ops take them."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Generic, TypeVar
 
 if TYPE_CHECKING:
     from pegainfer_core.backend.tensor import Tensor
+
+LayerT = TypeVar("LayerT")
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,3 +78,21 @@ class MlpWeights:
     gate_up: Tensor
     down: Tensor
     norm_eps: float
+
+
+# No slots: with them, Python 3.11 cannot call what is both frozen and generic.
+@dataclass(frozen=True, eq=False)
+class DecoderWeights(Generic[LayerT]):
+    """All parameters of a decoder.
+
+    Attributes:
+        embedding: [vocab, hidden].
+        layers: In order; what is in one is the family's business.
+        norm: [hidden], before the head.
+        head: [vocab, hidden]; the embedding itself when tied.
+    """
+
+    embedding: Tensor
+    layers: tuple[LayerT, ...]
+    norm: Tensor
+    head: Tensor

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from pegainfer_core.weights import FloatType
+
 
 class DType(enum.Enum):
     """A number format, by the name that checkpoints use.
@@ -23,6 +25,17 @@ class DType(enum.Enum):
     def itemsize(self) -> int:
         """Bytes of one value where it is stored densely (KV pages, device memory, files)."""
         return _ITEMSIZE[self]
+
+
+def planned_dtype(stored: FloatType | None) -> DType:
+    """Type of KV and activations before a backend is there to ask.
+
+    float16 checkpoints are computed in float32.
+
+    Args:
+        stored: What config.json says; None leaves it to the tensors, and float32 is planned for.
+    """
+    return DType.BFLOAT16 if stored == "bfloat16" else DType.FLOAT32
 
 
 _ITEMSIZE: Final[Mapping[DType, int]] = {

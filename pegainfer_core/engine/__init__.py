@@ -49,6 +49,12 @@ if TYPE_CHECKING:
     from pegainfer_core.engine.client import EngineClient, RequestStream
     from pegainfer_core.engine.decoder_runner import DecoderModel, DecoderRunner, lay_out
     from pegainfer_core.engine.grammar_opening import GrammarDesk, open_grammars
+    from pegainfer_core.engine.model_opening import (
+        OpenParameters,
+        launch_local,
+        open_pages,
+        open_parameters,
+    )
 
 __all__ = [
     "PROMPT_TILE_ROWS",
@@ -73,6 +79,7 @@ __all__ = [
     "NoAdapters",
     "NoOffload",
     "OffloadingScheduler",
+    "OpenParameters",
     "PrefillBudget",
     "ProcessEngine",
     "RequestStream",
@@ -100,6 +107,7 @@ __all__ = [
     "finish_reason",
     "fitted_plan",
     "hand_over",
+    "launch_local",
     "lay_out",
     "make_prefill_budget",
     "make_room",
@@ -108,6 +116,8 @@ __all__ = [
     "max_step_tokens",
     "open_grammars",
     "open_offload",
+    "open_pages",
+    "open_parameters",
     "plan_chunks",
     "prefill_budget",
     "share_prefill_budget",
@@ -122,8 +132,12 @@ _LAZY = {
     "EngineClient": "client",
     "GrammarDesk": "grammar_opening",
     "RequestStream": "client",
+    "OpenParameters": "model_opening",
+    "launch_local": "model_opening",
     "lay_out": "decoder_runner",
     "open_grammars": "grammar_opening",
+    "open_pages": "model_opening",
+    "open_parameters": "model_opening",
 }
 
 

@@ -27,6 +27,7 @@ from pegainfer_core.plugin.plugin_record import PluginRecord, PluginState
 from pegainfer_core.plugin.recognised_family import RecognisedFamily
 from pegainfer_core.plugin.request_record import RequestRecord
 from pegainfer_core.plugin.settings import HostSettings
+from pegainfer_core.plugin.shared_options import DECODER_OPTIONS, LORA_OPTIONS
 
 if TYPE_CHECKING:
     from pegainfer_core.plugin.launch import (
@@ -45,7 +46,9 @@ if TYPE_CHECKING:
     )
 
 __all__ = [
+    "DECODER_OPTIONS",
     "HOOK_API",
+    "LORA_OPTIONS",
     "ChatProfile",
     "ChosenModel",
     "Claim",

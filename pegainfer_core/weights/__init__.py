@@ -16,6 +16,15 @@ from pegainfer_core.weights.config import (
     refuse_quantization,
     text_config,
 )
+from pegainfer_core.weights.decoder_config import (
+    HeadSizes,
+    attention_heads,
+    layer_count,
+    model_type,
+    require_multiple,
+    require_silu,
+)
+from pegainfer_core.weights.decoder_names import EMBEDDING, HEAD, NORM, unread_names
 from pegainfer_core.weights.errors import ConfigError
 from pegainfer_core.weights.field import bool_field, float_field, int_field, object_field
 from pegainfer_core.weights.model_dir import hub_cache_dir, resolve_model_dir
@@ -33,12 +42,16 @@ if TYPE_CHECKING:
     from pegainfer_core.weights.writer import write_safetensors
 
 __all__ = [
+    "EMBEDDING",
+    "HEAD",
+    "NORM",
     "ArraySource",
     "Checkpoint",
     "ConfigError",
     "DummyCheckpoint",
     "FloatArray",
     "FloatType",
+    "HeadSizes",
     "ParameterLoader",
     "Progress",
     "RopeConfig",
@@ -46,6 +59,7 @@ __all__ = [
     "TensorSource",
     "TensorSpec",
     "TensorSpecs",
+    "attention_heads",
     "bool_field",
     "checkpoint_dtype",
     "compute_dtype",
@@ -53,17 +67,22 @@ __all__ = [
     "float_field",
     "hub_cache_dir",
     "int_field",
+    "layer_count",
     "load_config",
     "loading_bar",
+    "model_type",
     "object_field",
     "open_source",
     "quantization_method",
     "refuse_quantization",
+    "require_multiple",
+    "require_silu",
     "resolve_model_dir",
     "rope_config",
     "round_floats",
     "text_config",
     "text_tensor_name",
+    "unread_names",
     "write_dummy",
     "write_safetensors",
 ]

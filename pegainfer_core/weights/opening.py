@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from pegainfer_core.weights.checkpoint import Checkpoint
+from pegainfer_core.weights.decoder_names import HEAD
 from pegainfer_core.weights.dummy import DummyCheckpoint
 
 if TYPE_CHECKING:
@@ -16,7 +17,6 @@ if TYPE_CHECKING:
 
 __all__ = ["open_source", "text_tensor_name"]
 
-_HEAD: Final = "lm_head.weight"
 _WRAPPER: Final = re.compile(r"^(?:model\.language_model\.|language_model\.model\.)")
 
 
@@ -40,4 +40,4 @@ def open_source(
 
 def text_tensor_name(stored: str) -> str:
     """A checkpoint's name as a text-only one spells it: multimodal releases wrap the text model."""
-    return _HEAD if stored == f"language_model.{_HEAD}" else _WRAPPER.sub("model.", stored)
+    return HEAD if stored == f"language_model.{HEAD}" else _WRAPPER.sub("model.", stored)

@@ -54,6 +54,18 @@ class RopeConfig(msgspec.Struct, frozen=True, kw_only=True):
         """
         return _yarn_mscale(self.factor, self.mscale_all_dim) ** 2
 
+    def context_tokens(self, stated: int) -> int:
+        """The context that positions are scaled for.
+
+        `max_position_embeddings` of a YaRN release still counts the context before the extension,
+        so the original context times the factor is what holds (vLLM's rule).
+
+        Args:
+            stated: `max_position_embeddings`, in tokens.
+        """
+        base = self.original_max_position_embeddings if self.rope_type == "yarn" else stated
+        return int(base * self.factor)
+
     def inverse_frequencies(self) -> tuple[float, ...]:
         """Angle in radians per position for each of the `rotary_dim / 2` channel pairs.
 

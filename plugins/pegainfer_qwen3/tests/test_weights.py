@@ -188,7 +188,7 @@ def watch():
         peak = max(peak, anonymous_bytes())
         time.sleep(0.002)
 context = launch_context(folder, **json.loads(sys.argv[2]))
-thread = threading.Thread(target=watch)
+thread = threading.Thread(target=watch, daemon=True)
 thread.start()
 load_model(context, plan_qwen3(context), NumpyBackend())
 done = True

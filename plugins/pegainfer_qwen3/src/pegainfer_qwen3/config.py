@@ -6,35 +6,35 @@ Light: imports no NumPy and opens no weights.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 import msgspec
 
-from pegainfer_core.backend import choose_backend
+from pegainfer_core.backend import choose_backend, planned_dtype
 from pegainfer_core.engine import decoder_plan
 from pegainfer_core.lora import with_lora
 from pegainfer_core.weights import (
     ConfigError,
     FloatType,
     RopeConfig,
+    attention_heads,
     bool_field,
     checkpoint_dtype,
     float_field,
     int_field,
+    layer_count,
     load_config,
+    require_silu,
     rope_config,
     text_config,
 )
 from pegainfer_qwen3.lora import lora_layout
-from pegainfer_qwen3.state import kv_layout, planned_dtype
+from pegainfer_qwen3.state import kv_layout
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from pegainfer_core.contract import LaunchContext, ServePlan
-
-#: Far beyond any model; a slip in the file must not become minutes of work.
-_MAX_LAYERS: Final = 10_000
 
 
 class Qwen3Config(msgspec.Struct, frozen=True, kw_only=True):
@@ -83,41 +83,31 @@ def parse_config(config: Mapping[str, object]) -> Qwen3Config:
     """
     flat = text_config(config)
     _refuse_variants(flat)
-    hidden_size = int_field(flat, "hidden_size")
-    num_heads = int_field(flat, "num_attention_heads")
-    num_kv_heads = int_field(flat, "num_key_value_heads", default=num_heads)
-    if num_heads % num_kv_heads:
+    heads = attention_heads(flat)
+    rope = rope_config(config, heads.head_dim)
+    if rope.rotary_dim != heads.head_dim:
         raise ConfigError(
-            f"config.json: num_attention_heads {num_heads} is not a multiple of "
-            f"num_key_value_heads {num_kv_heads}"
-        )
-    head_dim = int_field(flat, "head_dim", default=max(hidden_size // num_heads, 1), minimum=2)
-    rope = rope_config(config, head_dim)
-    if rope.rotary_dim != head_dim:
-        raise ConfigError(
-            f"config.json: partial_rotary_factor turns {rope.rotary_dim} of {head_dim} channels; "
-            "Qwen3 turns all of them"
+            f"config.json: partial_rotary_factor turns {rope.rotary_dim} of {heads.head_dim} "
+            "channels; Qwen3 turns all of them"
         )
     return Qwen3Config(
         vocab_size=int_field(flat, "vocab_size"),
-        hidden_size=hidden_size,
+        hidden_size=int_field(flat, "hidden_size"),
         intermediate_size=int_field(flat, "intermediate_size"),
-        num_layers=int_field(flat, "num_hidden_layers", maximum=_MAX_LAYERS),
-        num_heads=num_heads,
-        num_kv_heads=num_kv_heads,
-        head_dim=head_dim,
+        num_layers=layer_count(flat),
+        num_heads=heads.num_heads,
+        num_kv_heads=heads.num_kv_heads,
+        head_dim=heads.head_dim,
         rms_norm_eps=float_field(flat, "rms_norm_eps", default=1e-6),
         tied=bool_field(flat, "tie_word_embeddings", default=False),
         rope=rope,
-        context_tokens=_context_tokens(flat, rope),
+        context_tokens=rope.context_tokens(int_field(flat, "max_position_embeddings")),
         dtype=checkpoint_dtype(config),
     )
 
 
 def _refuse_variants(flat: Mapping[str, object]) -> None:
-    activation = flat.get("hidden_act") or "silu"
-    if activation != "silu":
-        raise ConfigError(f"config.json: hidden_act is {activation!r}; Qwen3 is served with 'silu'")
+    require_silu(flat, "Qwen3")
     if bool_field(flat, "attention_bias", default=False):
         raise ConfigError("config.json: attention_bias is true, which is not supported for Qwen3")
     if bool_field(flat, "use_sliding_window", default=False):
@@ -132,18 +122,6 @@ def _refuse_variants(flat: Mapping[str, object]) -> None:
         )
 
 
-def _context_tokens(flat: Mapping[str, object], rope: RopeConfig) -> int:
-    """The context that positions are scaled for.
-
-    `max_position_embeddings` of a YaRN release still counts the context before the extension, so
-    the original context times the factor is what holds (vLLM's rule).
-    """
-    stated = int_field(flat, "max_position_embeddings")
-    if rope.rope_type == "yarn":
-        return int(rope.original_max_position_embeddings * rope.factor)
-    return int(stated * rope.factor)
-
-
 def plan_qwen3(context: LaunchContext) -> ServePlan:
     """Make the plan from config.json and the options; same input, same plan.
 
@@ -152,7 +130,7 @@ def plan_qwen3(context: LaunchContext) -> ServePlan:
     """
     options = context.options
     config = parse_config(load_config(Path(context.model_dir)))
-    backend, dtype = choose_backend(options.backend), planned_dtype(config)
+    backend, dtype = choose_backend(options.backend), planned_dtype(config.dtype)
     plan = decoder_plan(
         options,
         backend,

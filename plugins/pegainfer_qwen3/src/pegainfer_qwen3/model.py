@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pegainfer_core.backend import AttentionShape, DType, LayerLora
+from pegainfer_core.backend import AttentionShape, LayerLora, LmHead
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from pegainfer_core.backend import Backend, Batch, KvPool, Tensor, Workspace
+    from pegainfer_core.backend import Backend, Batch, DType, KvPool, Tensor, Workspace
     from pegainfer_qwen3.config import Qwen3Config
     from pegainfer_qwen3.weights import Qwen3Weights
 
@@ -45,7 +45,6 @@ class Qwen3Model:
         self._no_lora = (LayerLora(),) * config.num_layers
         self._lora = self._no_lora if lora is None else tuple(lora)
         self._ops = backend.ops
-        self._norm_eps = config.rms_norm_eps
         self.shape = AttentionShape(
             num_heads=config.num_heads,
             num_kv_heads=config.num_kv_heads,
@@ -59,9 +58,9 @@ class Qwen3Model:
         self._qkv = workspace.buffer("qkv", self.shape.qkv_width, dtype)
         self._attended = workspace.buffer("attended", self.shape.query_width, dtype)
         self._activated = workspace.buffer("activated", config.intermediate_size, dtype)
-        self.logits_buffer = workspace.buffer(
-            "logits", config.vocab_size, DType.FLOAT32, rows=max_logit_rows
-        )
+        norm_eps, rows = config.rms_norm_eps, max_logit_rows
+        self._head = LmHead(backend, weights.norm, norm_eps, weights.head, workspace, rows)
+        self.logits_buffer = self._head.buffer
 
     def forward(self, batch: Batch, kv: KvPool) -> None:
         """Run the layers over a step's tokens: writes their KV, leaves their hidden states."""
@@ -92,16 +91,4 @@ class Qwen3Model:
         Returns:
             [>= count, vocab] float32; the next call overwrites it.
         """
-        weights = self._weights
-        self._ops.lm_head(
-            batch,
-            self._hidden,
-            weights.norm,
-            self._norm_eps,
-            weights.head,
-            first,
-            count,
-            self.logits_buffer,
-            self._workspace,
-        )
-        return self.logits_buffer
+        return self._head.logits(batch, self._hidden, first, count)

@@ -8,7 +8,15 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pegainfer_core.plugin import ChatProfile, Claim, FamilyOptions, Rejection, hookimpl
+from pegainfer_core.plugin import (
+    DECODER_OPTIONS,
+    LORA_OPTIONS,
+    ChatProfile,
+    Claim,
+    FamilyOptions,
+    Rejection,
+    hookimpl,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -28,46 +36,16 @@ class Qwen3Family:
     id = "qwen3"
     display_name = "Qwen3"
     options = FamilyOptions
-    shared_options = frozenset(
-        {
-            "backend",
-            "cuda_graph",
-            "device",
-            "gpu_memory_utilization",
-            "itl_target_ms",
-            "kv_events",
-            "kv_events_encoding",
-            "kv_events_replay",
-            "kv_events_topic",
-            "kv_hash",
-            "kv_hash_seed",
-            "kv_offload",
-            "kv_offload_disk_gib",
-            "kv_offload_disk_path",
-            "kv_offload_host_gib",
-            "kv_page_size",
-            "kv_reserve",
-            "load_format",
-            "lora",
-            "max_lora_rank",
-            "max_loras",
-            "max_model_len",
-            "max_num_seqs",
-            "max_prefill_tokens",
-            "num_kv_pages",
-            "prefix_cache",
-            "seed",
-        }
-    )
+    shared_options = DECODER_OPTIONS | LORA_OPTIONS
     chat = ChatProfile(tool_parser="hermes", reasoning_parser="think")
 
     def probe(self, config: ConfigDict, model_dir: Path) -> Claim | Rejection:
         """Claim by `model_type`, and refuse quantized weights."""
-        from pegainfer_core.weights import ConfigError, refuse_quantization
+        from pegainfer_core.weights import ConfigError, model_type, refuse_quantization
 
-        model_type = _model_type(config)
-        if model_type != MODEL_TYPE:
-            return Rejection(f"model_type is {model_type!r}, not {MODEL_TYPE!r}")
+        found = model_type(config)
+        if found != MODEL_TYPE:
+            return Rejection(f"model_type is {found!r}, not {MODEL_TYPE!r}")
         try:
             refuse_quantization(config)
         except ConfigError as error:
@@ -98,17 +76,6 @@ class Qwen3Family:
         from pegainfer_qwen3.weights import tensor_specs
 
         return tensor_specs(config)
-
-
-def _model_type(config: ConfigDict) -> object:
-    """The outer type; only a config that has none is judged by its `text_config`.
-
-    A foreign outer type with a Qwen3 text model inside is another model, with parts we lack.
-    """
-    from pegainfer_core.weights import text_config
-
-    model_type = config.get("model_type")
-    return text_config(config).get("model_type") if model_type is None else model_type
 
 
 @hookimpl

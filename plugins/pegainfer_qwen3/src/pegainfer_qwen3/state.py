@@ -7,9 +7,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pegainfer_core.backend import DType, KvLayout
+from pegainfer_core.backend import KvLayout
 
 if TYPE_CHECKING:
+    from pegainfer_core.backend import DType
     from pegainfer_qwen3.config import Qwen3Config
 
 
@@ -28,11 +29,3 @@ def kv_layout(config: Qwen3Config, page_tokens: int, dtype: DType) -> KvLayout:
         page_tokens=page_tokens,
         dtype=dtype,
     )
-
-
-def planned_dtype(config: Qwen3Config) -> DType:
-    """Type of the KV as far as the config tells; float32 where it is left to the tensors.
-
-    The NumPy backend computes float16 checkpoints in float32.
-    """
-    return DType.BFLOAT16 if config.dtype == "bfloat16" else DType.FLOAT32

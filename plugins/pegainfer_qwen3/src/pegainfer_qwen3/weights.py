@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
-from pegainfer_core.backend import AttentionWeights, MlpWeights
-from pegainfer_core.weights import TensorSpec
+from pegainfer_core.backend import AttentionWeights, DecoderWeights, MlpWeights
+from pegainfer_core.weights import EMBEDDING, HEAD, NORM, TensorSpec
 from pegainfer_qwen3.config import parse_config
 
 if TYPE_CHECKING:
@@ -18,10 +17,6 @@ if TYPE_CHECKING:
     from pegainfer_core.backend import Backend, DType, Tensor
     from pegainfer_core.weights import ParameterLoader
     from pegainfer_qwen3.config import Qwen3Config
-
-EMBEDDING: Final = "model.embed_tokens.weight"
-NORM: Final = "model.norm.weight"
-HEAD: Final = "lm_head.weight"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -32,21 +27,7 @@ class LayerWeights:
     mlp: MlpWeights
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Qwen3Weights:
-    """All parameters.
-
-    Attributes:
-        embedding: [vocab, hidden].
-        layers: In order.
-        norm: [hidden], before the head.
-        head: [vocab, hidden]; the embedding itself when tied.
-    """
-
-    embedding: Tensor
-    layers: tuple[LayerWeights, ...]
-    norm: Tensor
-    head: Tensor
+Qwen3Weights: TypeAlias = DecoderWeights[LayerWeights]
 
 
 def tensor_specs(config: Mapping[str, object]) -> dict[str, TensorSpec]:
@@ -94,12 +75,6 @@ def _layer_specs(config: Qwen3Config, prefix: str) -> dict[str, TensorSpec]:
     return specs
 
 
-def ignored_names(config: Qwen3Config) -> tuple[str, ...]:
-    """Patterns of tensors that may be there and are not wanted."""
-    buffers = r"model\.(?:layers\.\d+\.self_attn\.)?rotary_emb\.inv_freq$"
-    return (buffers, re.escape(HEAD)) if config.tied else (buffers,)
-
-
 def load_weights(
     loader: ParameterLoader, config: Qwen3Config, backend: Backend, dtype: DType
 ) -> Qwen3Weights:
@@ -125,8 +100,6 @@ def load_weights(
     )
     norm = read(NORM)
     head = embedding if config.tied else read(HEAD)
-    loader.finish()
-    backend.end_loading()
     return Qwen3Weights(embedding, layers, norm, head)
 
 

@@ -10,22 +10,26 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from pegainfer_core.backend import choose_backend
+from pegainfer_core.backend import choose_backend, planned_dtype
 from pegainfer_core.engine import decoder_plan
 from pegainfer_core.weights import (
     ConfigError,
     FloatType,
     RopeConfig,
+    attention_heads,
     bool_field,
     checkpoint_dtype,
     float_field,
     int_field,
+    layer_count,
     load_config,
+    require_multiple,
+    require_silu,
     rope_config,
     text_config,
 )
 from pegainfer_qwen35.options import Qwen35Options
-from pegainfer_qwen35.state import kv_layout, num_snapshots, planned_dtype, state_layout
+from pegainfer_qwen35.state import kv_layout, num_snapshots, state_layout
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -35,8 +39,6 @@ if TYPE_CHECKING:
 LINEAR: Final = "linear_attention"
 FULL: Final = "full_attention"
 
-#: Far beyond any model; a slip in the file must not become minutes of work.
-_MAX_LAYERS: Final = 10_000
 _MAX_CONV_TAPS: Final = 64
 _CHUNK_TOKENS: Final = 64
 _DELTA_SLOWNESS: Final = 2
@@ -145,25 +147,21 @@ def parse_config(config: Mapping[str, object]) -> Qwen35Config:
     """
     flat = text_config(config)
     _refuse_variants(flat)
-    hidden_size = int_field(flat, "hidden_size")
-    num_heads = int_field(flat, "num_attention_heads")
-    num_kv_heads = int_field(flat, "num_key_value_heads", default=num_heads)
-    _require_multiple("num_attention_heads", num_heads, "num_key_value_heads", num_kv_heads)
-    head_dim = int_field(flat, "head_dim", default=max(hidden_size // num_heads, 1), minimum=2)
-    rope = rope_config(config, head_dim, default_partial_rotary_factor=_PARTIAL_ROTARY_FACTOR)
+    heads = attention_heads(flat)
+    rope = rope_config(config, heads.head_dim, default_partial_rotary_factor=_PARTIAL_ROTARY_FACTOR)
     return Qwen35Config(
         vocab_size=int_field(flat, "vocab_size"),
-        hidden_size=hidden_size,
+        hidden_size=int_field(flat, "hidden_size"),
         intermediate_size=int_field(flat, "intermediate_size"),
         linear_layers=_linear_layers(flat),
-        num_heads=num_heads,
-        num_kv_heads=num_kv_heads,
-        head_dim=head_dim,
+        num_heads=heads.num_heads,
+        num_kv_heads=heads.num_kv_heads,
+        head_dim=heads.head_dim,
         delta=_delta_sizes(flat),
         rms_norm_eps=float_field(flat, "rms_norm_eps", default=1e-6),
         tied=_tied(config, flat),
         rope=rope,
-        context_tokens=_context_tokens(flat, rope),
+        context_tokens=rope.context_tokens(int_field(flat, "max_position_embeddings")),
         dtype=checkpoint_dtype(config),
     )
 
@@ -178,7 +176,7 @@ def plan_qwen35(context: LaunchContext) -> ServePlan:
     raw_config = load_config(Path(context.model_dir))
     config = parse_config(raw_config)
     backend = choose_backend(options.backend)
-    dtype = planned_dtype(config)
+    dtype = planned_dtype(config.dtype)
     own = msgspec.convert(context.family_options, Qwen35Options)
     # Asked for now, because a size that holds nothing should not wait for the weights.
     kept = num_snapshots(state_layout(config, dtype), options, own, backend)
@@ -211,11 +209,7 @@ def _skipped_parts(config: Mapping[str, object]) -> list[str]:
 
 
 def _refuse_variants(flat: Mapping[str, object]) -> None:
-    activation = flat.get("hidden_act") or "silu"
-    if activation != "silu":
-        raise ConfigError(
-            f"config.json: hidden_act is {activation!r}; Qwen3.5 is served with 'silu'"
-        )
+    require_silu(flat, "Qwen3.5")
     for key, wanted in (("attention_bias", False), ("attn_output_gate", True)):
         if bool_field(flat, key, default=wanted) is not wanted:
             raise ConfigError(
@@ -232,7 +226,7 @@ def _refuse_variants(flat: Mapping[str, object]) -> None:
 
 def _linear_layers(flat: Mapping[str, object]) -> tuple[bool, ...]:
     """From `layer_types`, or every so many layers from `full_attention_interval`."""
-    num_layers = int_field(flat, "num_hidden_layers", maximum=_MAX_LAYERS)
+    num_layers = layer_count(flat)
     kinds = flat.get("layer_types")
     if kinds is None:
         interval = int_field(flat, "full_attention_interval", default=_FULL_ATTENTION_INTERVAL)
@@ -259,7 +253,7 @@ def _linear_layers(flat: Mapping[str, object]) -> tuple[bool, ...]:
 def _delta_sizes(flat: Mapping[str, object]) -> DeltaSizes:
     key_heads = int_field(flat, "linear_num_key_heads")
     value_heads = int_field(flat, "linear_num_value_heads")
-    _require_multiple("linear_num_value_heads", value_heads, "linear_num_key_heads", key_heads)
+    require_multiple("linear_num_value_heads", value_heads, "linear_num_key_heads", key_heads)
     return DeltaSizes(
         num_key_heads=key_heads,
         num_value_heads=value_heads,
@@ -271,22 +265,7 @@ def _delta_sizes(flat: Mapping[str, object]) -> DeltaSizes:
     )
 
 
-def _require_multiple(key: str, value: int, divisor_key: str, divisor: int) -> None:
-    if value % divisor:
-        raise ConfigError(
-            f"config.json: {key} {value} is not a multiple of {divisor_key} {divisor}"
-        )
-
-
 def _tied(config: Mapping[str, object], flat: Mapping[str, object]) -> bool:
     """Of a nested config the outer word holds, for the head is the outer model's."""
     outer = config if config.get("tie_word_embeddings") is not None else flat
     return bool_field(outer, "tie_word_embeddings", default=False)
-
-
-def _context_tokens(flat: Mapping[str, object], rope: RopeConfig) -> int:
-    """The context that positions are scaled for; see `RopeConfig`."""
-    stated = int_field(flat, "max_position_embeddings")
-    if rope.rope_type == "yarn":
-        return int(rope.original_max_position_embeddings * rope.factor)
-    return int(stated * rope.factor)

@@ -7,42 +7,35 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
-from pegainfer_core.backend import make_backend
 from pegainfer_core.engine import (
     BuiltEngine,
     DecoderRunner,
     LocalEngine,
     engine_info,
     fitted_plan,
-    lay_out,
+    launch_local,
     max_logit_rows,
     max_step_tokens,
     open_grammars,
     open_offload,
+    open_pages,
+    open_parameters,
 )
 from pegainfer_core.kv import SnapshotSpec, open_kv
 from pegainfer_core.sampling import make_step_sampler
-from pegainfer_core.weights import (
-    ParameterLoader,
-    compute_dtype,
-    load_config,
-    loading_bar,
-    open_source,
-    text_tensor_name,
-)
+from pegainfer_core.weights import load_config, unread_names
 from pegainfer_qwen35.config import parse_config
 from pegainfer_qwen35.model import Qwen35Model
 from pegainfer_qwen35.options import Qwen35Options
 from pegainfer_qwen35.scheduler import Qwen35Scheduler
 from pegainfer_qwen35.snapshots import SnapshotPlanner
 from pegainfer_qwen35.state import kv_layout, num_snapshots, state_layout
-from pegainfer_qwen35.weights import WeightReader, ignored_names, model_specs
+from pegainfer_qwen35.weights import OTHER_PARTS, WeightReader, model_specs
 
 if TYPE_CHECKING:
-    from pegainfer_core.backend import Backend, DType, KvPool
+    from pegainfer_core.backend import Backend, KvPool
     from pegainfer_core.contract import LaunchContext, ServePlan
     from pegainfer_core.sampling import StepSampler
-    from pegainfer_qwen35.config import Qwen35Config
     from pegainfer_qwen35.weights import Qwen35Weights
 
 
@@ -52,7 +45,7 @@ def launch(context: LaunchContext, plan: ServePlan) -> LocalEngine:
     Raises:
         ConfigError: The checkpoint is at fault.
     """
-    return LocalEngine(lambda: _build(context, plan))
+    return launch_local(context, plan, lambda backend: _build(context, plan, backend))
 
 
 class LoadedModel(NamedTuple):
@@ -73,7 +66,9 @@ def load_model(context: LaunchContext, plan: ServePlan, backend: Backend) -> Loa
     """
     options = context.options
     config = parse_config(load_config(Path(context.model_dir)))
-    weights, dtype = _load_weights(context, config, backend)
+    specs, unread = model_specs(config), unread_names(*OTHER_PARTS, tied=config.tied)
+    with open_parameters(context, backend, specs, config.dtype, unread) as (loader, dtype):
+        weights = WeightReader(loader, config, backend, dtype).read_all()
     own = msgspec.convert(context.family_options, Qwen35Options)
     states_layout = state_layout(config, dtype)
     num_saved = num_snapshots(states_layout, options, own, plan.backend)
@@ -88,44 +83,11 @@ def load_model(context: LaunchContext, plan: ServePlan, backend: Backend) -> Loa
         model.delta_shape, config.hidden_size, states_layout, config.rope.rotary_dim
     )
     sampler = make_step_sampler(backend, plan.vocab_size, plan.max_num_seqs, options.seed)
-    num_pages = plan.num_pages
-    if num_pages is None:
-        # What steps need is taken before the pages get the rest.
-        lay_out(model, backend, backend.kv_pool(layout, 0), plan)
-        num_pages = backend.fitting_pages(layout, options.gpu_memory_utilization)
-    kv = backend.kv_pool(layout, num_pages)
+    kv = open_pages(model, backend, layout, plan, options)
     return LoadedModel(model, weights, kv, sampler, num_saved)
 
 
-def _load_weights(
-    context: LaunchContext, config: Qwen35Config, backend: Backend
-) -> tuple[Qwen35Weights, DType]:
-    specs = model_specs(config)
-    raw_config = load_config(Path(context.model_dir))
-    with open_source(context, specs, config.dtype) as source, loading_bar() as progress:
-        dtype = backend.compute_dtype(compute_dtype(raw_config, source))
-        loader = ParameterLoader(
-            source,
-            specs,
-            dtype=dtype.value,
-            rename=text_tensor_name,
-            ignore=ignored_names(config),
-            progress=progress,
-        )
-        backend.begin_loading(loader)
-        return WeightReader(loader, config, backend, dtype).read_all(), dtype
-
-
-def _build(context: LaunchContext, plan: ServePlan) -> BuiltEngine:
-    backend = make_backend(plan.backend, context.options, context.threads)
-    try:
-        return _build_on(backend, context, plan)
-    except BaseException:
-        backend.close()
-        raise
-
-
-def _build_on(backend: Backend, context: LaunchContext, plan: ServePlan) -> BuiltEngine:
+def _build(context: LaunchContext, plan: ServePlan, backend: Backend) -> BuiltEngine:
     options = context.options
     loaded = load_model(context, plan, backend)
     kv_pages, states = loaded.kv, loaded.model.states

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pegainfer_core.backend import AttentionShape, DeltaShape, DeltaWeights, DType
+from pegainfer_core.backend import AttentionShape, DeltaShape, DeltaWeights, LmHead
 
 if TYPE_CHECKING:
     from pegainfer_core.backend import (
         AttentionWeights,
         Backend,
         Batch,
+        DType,
         KvPool,
         StatePool,
         Tensor,
@@ -54,7 +55,6 @@ class Qwen35Model:
     ) -> None:
         self._weights = weights
         self._ops, self.recurrent_ops = backend.ops, backend.recurrent_ops()
-        self._norm_eps = config.rms_norm_eps
         self.shape = AttentionShape(
             num_heads=config.num_heads,
             num_kv_heads=config.num_kv_heads,
@@ -81,9 +81,9 @@ class Qwen35Model:
         self._projected = workspace.buffer("delta_in", self.delta_shape.projected_width, dtype)
         self._gated = workspace.buffer("gated", self.delta_shape.value_width, dtype)
         self._activated = workspace.buffer("activated", config.intermediate_size, dtype)
-        self.logits_buffer = workspace.buffer(
-            "logits", config.vocab_size, DType.FLOAT32, rows=max_logit_rows
-        )
+        norm_eps, rows = config.rms_norm_eps, max_logit_rows
+        self._head = LmHead(backend, weights.norm, norm_eps, weights.head, workspace, rows)
+        self.logits_buffer = self._head.buffer
 
     def forward(self, batch: Batch, kv: KvPool) -> None:
         """Run the layers over a step's tokens: writes KV and states, leaves hidden states."""
@@ -111,19 +111,7 @@ class Qwen35Model:
         Returns:
             [>= count, vocab] float32; the next call overwrites it.
         """
-        weights = self._weights
-        self._ops.lm_head(
-            batch,
-            self._hidden,
-            weights.norm,
-            self._norm_eps,
-            weights.head,
-            first,
-            count,
-            self.logits_buffer,
-            self._workspace,
-        )
-        return self.logits_buffer
+        return self._head.logits(batch, self._hidden, first, count)
 
     def _mix_by_delta_rule(self, batch: Batch, weights: DeltaWeights, layer: int) -> None:
         ops, shape, workspace = self.recurrent_ops, self.delta_shape, self._workspace

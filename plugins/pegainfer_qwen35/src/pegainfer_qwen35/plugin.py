@@ -8,7 +8,14 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pegainfer_core.plugin import ChatProfile, Claim, FamilyOptions, Rejection, hookimpl
+from pegainfer_core.plugin import (
+    DECODER_OPTIONS,
+    ChatProfile,
+    Claim,
+    FamilyOptions,
+    Rejection,
+    hookimpl,
+)
 from pegainfer_qwen35.options import Qwen35Options
 
 if TYPE_CHECKING:
@@ -30,43 +37,16 @@ class Qwen35Family:
     id = "qwen35"
     display_name = "Qwen3.5"
     options: type[FamilyOptions] = Qwen35Options
-    shared_options = frozenset(
-        {
-            "backend",
-            "cuda_graph",
-            "device",
-            "gpu_memory_utilization",
-            "itl_target_ms",
-            "kv_events",
-            "kv_events_encoding",
-            "kv_events_replay",
-            "kv_events_topic",
-            "kv_hash",
-            "kv_hash_seed",
-            "kv_offload",
-            "kv_offload_disk_gib",
-            "kv_offload_disk_path",
-            "kv_offload_host_gib",
-            "kv_page_size",
-            "kv_reserve",
-            "load_format",
-            "max_model_len",
-            "max_num_seqs",
-            "max_prefill_tokens",
-            "num_kv_pages",
-            "prefix_cache",
-            "seed",
-        }
-    )
+    shared_options = DECODER_OPTIONS
     chat = ChatProfile(tool_parser="qwen3_coder", reasoning_parser="think")
 
     def probe(self, config: ConfigDict, model_dir: Path) -> Claim | Rejection:
         """Claim by `model_type`, and refuse mixtures of experts and quantized weights."""
-        from pegainfer_core.weights import ConfigError
+        from pegainfer_core.weights import ConfigError, model_type
 
-        model_type = _model_type(config)
-        if model_type not in (*MODEL_TYPES, *_EXPERT_TYPES):
-            return Rejection(f"model_type is {model_type!r}, not {' or '.join(MODEL_TYPES)}")
+        found = model_type(config)
+        if found not in (*MODEL_TYPES, *_EXPERT_TYPES):
+            return Rejection(f"model_type is {found!r}, not {' or '.join(MODEL_TYPES)}")
         try:
             _require_servable(config)
         except ConfigError as error:
@@ -101,23 +81,20 @@ class Qwen35Family:
 
 
 def _require_servable(config: ConfigDict) -> None:
-    from pegainfer_core.weights import ConfigError, refuse_quantization, text_config
+    from pegainfer_core.weights import (
+        ConfigError,
+        model_type,
+        refuse_quantization,
+        text_config,
+    )
 
     refuse_quantization(config)
     flat = text_config(config)
-    if _model_type(config) in _EXPERT_TYPES or flat.get("num_experts"):
+    if model_type(config) in _EXPERT_TYPES or flat.get("num_experts"):
         raise ConfigError(
             "config.json: Qwen3.5 with a mixture of experts is not supported in this version; "
             "only the dense sizes are served"
         )
-
-
-def _model_type(config: ConfigDict) -> object:
-    """The outer type; only a config that has none is judged by its `text_config`."""
-    from pegainfer_core.weights import text_config
-
-    model_type = config.get("model_type")
-    return text_config(config).get("model_type") if model_type is None else model_type
 
 
 @hookimpl

@@ -8,10 +8,11 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Final
 
-from pegainfer_core.backend import DType, KvLayout, StateLayout
+from pegainfer_core.backend import KvLayout, StateLayout
 from pegainfer_core.weights import ConfigError
 
 if TYPE_CHECKING:
+    from pegainfer_core.backend import DType
     from pegainfer_core.contract import CoreOptions
     from pegainfer_qwen35.config import Qwen35Config
     from pegainfer_qwen35.options import Qwen35Options
@@ -79,11 +80,3 @@ def num_snapshots(
             f"{layout.slot_bytes / 2**20:.1f} MiB; raise it, or give 0 to go without prefix hits"
         )
     return min(count, _MAX_SNAPSHOTS)
-
-
-def planned_dtype(config: Qwen35Config) -> DType:
-    """Type of KV and activations as far as the config tells; float32 where it leaves it open.
-
-    float16 checkpoints are computed in float32.
-    """
-    return DType.BFLOAT16 if config.dtype == "bfloat16" else DType.FLOAT32

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 import numpy as np
 
-from pegainfer_core.backend import AttentionWeights, DeltaWeights, DType, MlpWeights
-from pegainfer_core.weights import TensorSpec
+from pegainfer_core.backend import (
+    AttentionWeights,
+    DecoderWeights,
+    DeltaWeights,
+    DType,
+    MlpWeights,
+)
+from pegainfer_core.weights import EMBEDDING, HEAD, NORM, TensorSpec
 from pegainfer_qwen35.config import parse_config
 
 if TYPE_CHECKING:
@@ -19,12 +24,8 @@ if TYPE_CHECKING:
     from pegainfer_core.weights import ParameterLoader
     from pegainfer_qwen35.config import Qwen35Config
 
-EMBEDDING: Final = "model.embed_tokens.weight"
-NORM: Final = "model.norm.weight"
-HEAD: Final = "lm_head.weight"
-
-#: Parts of releases that are not the text model: vision tower, multi-token prediction.
-_OTHER_PARTS: Final = (r"(?:model\.)?visual\.", r"mtp\.")
+OTHER_PARTS: Final = (r"(?:model\.)?visual\.", r"mtp\.")
+"""Patterns of what releases hold beside the text model: vision tower, multi-token prediction."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -40,21 +41,7 @@ class LayerWeights:
     mlp: MlpWeights
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Qwen35Weights:
-    """All parameters.
-
-    Attributes:
-        embedding: [vocab, hidden].
-        layers: In order.
-        norm: [hidden], before the head.
-        head: [vocab, hidden]; the embedding itself when tied.
-    """
-
-    embedding: Tensor
-    layers: tuple[LayerWeights, ...]
-    norm: Tensor
-    head: Tensor
+Qwen35Weights: TypeAlias = DecoderWeights[LayerWeights]
 
 
 def tensor_specs(config: Mapping[str, object]) -> dict[str, TensorSpec]:
@@ -122,13 +109,6 @@ def _delta_specs(config: Qwen35Config) -> dict[str, TensorSpec]:
     }
 
 
-def ignored_names(config: Qwen35Config) -> tuple[str, ...]:
-    """Patterns of tensors that may be there and are not wanted."""
-    buffers = r"model\.(?:layers\.\d+\.self_attn\.)?rotary_emb\.inv_freq$"
-    head = (re.escape(HEAD),) if config.tied else ()
-    return (buffers, *_OTHER_PARTS, *head)
-
-
 class WeightReader:
     """Reads every parameter, fused the way the ops take them.
 
@@ -160,8 +140,6 @@ class WeightReader:
         )
         norm = self._centred_norm(NORM)
         head = embedding if self._config.tied else self._load(HEAD)
-        self._loader.finish()
-        self._backend.end_loading()
         return Qwen35Weights(embedding, layers, norm, head)
 
     def _layer(self, prefix: str, is_linear: bool) -> LayerWeights:
