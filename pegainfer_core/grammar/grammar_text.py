@@ -6,6 +6,7 @@ import json
 import re
 from typing import TYPE_CHECKING, Final
 
+from pegainfer_core.grammar.foreign_patterns import without_foreign_patterns
 from pegainfer_core.grammar.schema_size import schema_problem
 
 if TYPE_CHECKING:
@@ -66,6 +67,8 @@ def _body(wish: StructuredOutput) -> Mapping[str, object]:
 def _schema(wish: StructuredOutput) -> object:
     schema = _read(wish.text)
     _check(schema)
+    if not wish.strict:
+        schema = without_foreign_patterns(schema)
     return _with_options(schema, strict=wish.strict) if isinstance(schema, dict) else schema
 
 
@@ -97,6 +100,8 @@ def _with_checked_schemas(lark: str) -> str:
         if isinstance(schema, dict):
             given = schema.get("x-guidance")
             own = given if isinstance(given, dict) else {}
+            if own.get("lenient") is True:
+                schema = without_foreign_patterns(schema)
             schema = {**schema, "x-guidance": {"whitespace_pattern": _WHITESPACE, **own}}
         parts += [lark[place : match.end()], json.dumps(schema, ensure_ascii=False)]
         place = end

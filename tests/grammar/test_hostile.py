@@ -115,6 +115,51 @@ def test_keywords_are_left_out_on_demand(desk: GrammarDesk) -> None:
     assert next(walk(grammar, 0)) == ord("[")
 
 
+FOREIGN = [
+    r"^(?=.*a)b",
+    "(?!a)b",
+    "(?<=a)b",
+    "(?<!a)b",
+    r"(a)\1",
+    r"(?<n>a)\k<n>",
+    r"\bab\b",
+    r"\cA",
+]
+
+
+@pytest.mark.parametrize("pattern", FOREIGN)
+def test_patterns_that_cannot_be_followed_are_left_out_on_demand(
+    desk: GrammarDesk, pattern: str
+) -> None:
+    text = {"type": "string", "pattern": pattern, "maxLength": 3}
+    schema = {
+        "type": "object",
+        "properties": {"pattern": {"anyOf": [{"$ref": "#/$defs/t"}]}},
+        "required": ["pattern"],
+        "additionalProperties": False,
+        "$defs": {"t": text},
+    }
+    lark = {**schema, "x-guidance": {"lenient": True}}
+    forms = [
+        StructuredOutput(kind="json_schema", text=json.dumps(schema), strict=False),
+        StructuredOutput(kind="grammar", text=f"start: %json {json.dumps(lark)}"),
+    ]
+    for form in forms:
+        value = json.loads(text_of(list(walk(begin(desk, form), 1))))
+        assert len(value["pattern"]) <= 3
+    strict = StructuredOutput(kind="json_schema", text=json.dumps(schema))
+    assert "cannot be followed" in read(desk, request(strict))[0]
+
+
+def test_what_only_looks_like_a_pattern_stays(desk: GrammarDesk) -> None:
+    schema = {"const": {"pattern": "(?=a)"}}
+    form = StructuredOutput(kind="json_schema", text=json.dumps(schema), strict=False)
+    assert json.loads(text_of(list(walk(begin(desk, form), 1)))) == schema["const"]
+    kept = {"type": "string", "pattern": r"^\(\?=[ab]$"}
+    form = StructuredOutput(kind="json_schema", text=json.dumps(kept), strict=False)
+    assert json.loads(text_of(list(walk(begin(desk, form), 1)))) in ("(?=a", "(?=b")
+
+
 def test_a_schema_of_the_largest_size_is_none_too_large() -> None:
     assert schema_problem({"properties": {f"p{i}": {} for i in range(MAX_PROPERTIES)}}) is None
     assert YES.problem(VOCAB) is None

@@ -8,7 +8,7 @@ import msgspec
 
 from pegainfer_core.contract import StructuredOutput
 from pegainfer_core.text import CallableFunction, CallGrammar, json_rule, lark_text
-from pegainfer_server.api_error import unsupported
+from pegainfer_server.api_error import invalid, unsupported
 from pegainfer_server.protocol.tools import ToolDeclarations
 from pegainfer_server.structured_request import Wish, contradiction, json_text
 from pegainfer_server.tool_request import forced_function
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from pegainfer_server.parsing import ChatParsers
     from pegainfer_server.protocol.chat import ChatRequest
 
+_SHOWN_CHARS: Final = 40
 _ANY: Final = {"type": "object"}
 _NO_PARAMETERS: Final = {"type": "object", "properties": {}, "additionalProperties": False}
 """What leaving `parameters` out means, as OpenAI has it."""
@@ -134,6 +135,14 @@ def _declared(tools: Sequence[Mapping[str, object]]) -> list[Mapping[str, object
 def _function(declared: Mapping[str, object]) -> CallableFunction:
     parameters = declared.get("parameters")
     schema = parameters if isinstance(parameters, dict) else _NO_PARAMETERS
-    json_text(schema, f"parameters of {declared['name']}")  # its size
-    strict = bool(declared.get("strict"))
-    return CallableFunction(str(declared["name"]), schema, strict)
+    name = str(declared["name"])
+    json_text(schema, f"parameters of {name}")  # its size
+    types = schema.get("type", "object")
+    if types != "object" and not (isinstance(types, list) and "object" in types):
+        raise invalid(
+            f"parameters of {name} must be the schema of an object, not of type "
+            f"{json_text(types, 'tools')[:_SHOWN_CHARS]}",
+            "tools",
+        )
+    # What is no object is no call, whatever else the schema allows.
+    return CallableFunction(name, {**schema, "type": "object"}, bool(declared.get("strict")))
