@@ -98,8 +98,10 @@ def _run_launch(host: PluginHost, command: Command, argv: Sequence[str]) -> int:
         print(launch_help(host, command), end="")
         return 0
     parsed = parse_launch(host, command, argv)
-    for note in parsed.launch.plan.notes:
-        print(f"pegainfer: {note}", file=sys.stderr)
+    # A command that is to write a log for machines tells the notes there.
+    if getattr(parsed.options, "log_format", "text") == "text":
+        for note in parsed.launch.plan.notes:
+            print(f"pegainfer: {note}", file=sys.stderr)
     assert command.launch is not None
     return command.launch(parsed.launch, parsed.options)
 

@@ -38,7 +38,7 @@ class AccessRules:
         self._digests = settings.key_digests
         self._origins = settings.cors_origins
         self._hosts: frozenset[str] | None = None
-        if _is_loopback(settings.host):
+        if is_loopback(settings.host):
             # A page can make its own name resolve to a loopback address, but not send ours.
             self._hosts = _LOOPBACK_NAMES | {settings.host.lower()} | settings.allowed_hosts
 
@@ -126,7 +126,8 @@ def _host_name(host: str) -> str:
         return ""
 
 
-def _is_loopback(host: str) -> bool:
+def is_loopback(host: str) -> bool:
+    """Whether an address to listen on is one that only this machine reaches."""
     try:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:

@@ -8,6 +8,7 @@ import time
 from typing import TYPE_CHECKING
 
 from pegainfer_core import __version__
+from pegainfer_server.access import is_loopback
 from pegainfer_server.listener import bind, url
 from pegainfer_server.loading import Loading
 from pegainfer_server.log_output import LogOutput
@@ -38,6 +39,9 @@ def serve(launch: PreparedLaunch, options: ServeOptions) -> int:
     refuse_taken_names(launch.context.options.lora, settings.model_names)
     as_json = options.log_format == "json"
     say = LogOutput(as_json=as_json, access_log=options.access_log).say
+    if as_json:  # Else the command line has told them.
+        for note in launch.plan.notes:
+            say(note)
     sock = bind(options.host, options.port, stall_timeout_s=options.stall_timeout)
     where = url(sock, tls=settings.tls is not None)
     started_s = time.monotonic()
@@ -85,5 +89,12 @@ def _say_ready(
         say(f"  adapters   {names}")
     defaults = ", ".join(f"{name} {value}" for name, value in model.sampling_defaults.items())
     say(f"  sampling   {defaults or 'temperature 1.0'} (unless a request says otherwise)")
-    keys = f"{len(settings.key_digests)} accepted" if settings.key_digests else "none needed"
-    say(f"  API keys   {keys}")
+    say(f"  API keys   {_told_keys(settings)}")
+
+
+def _told_keys(settings: ServerSettings) -> str:
+    if settings.key_digests:
+        return f"{len(settings.key_digests)} accepted"
+    if is_loopback(settings.host):
+        return "none needed"
+    return "none needed by whoever reaches this address; --api-key-file asks for one"
