@@ -12,6 +12,8 @@ ARGS ?=
 # Test processes of the default suite, one more than cores, for many tests wait for servers. Files stay
 # together, as their fixtures are costly.
 JOBS ?= 3
+# Seconds after which one that waits for ever fails.
+TIMEOUT ?= 300
 
 PROJECTS := pyproject.toml $(wildcard server/pyproject.toml plugins/*/pyproject.toml \
 	docs/examples/*/pyproject.toml)
@@ -36,7 +38,7 @@ demo: $(INSTALLED) ## serve a sample checkpoint, MODEL=qwen3 or qwen35, ask it t
 test: export PYTHONDONTWRITEBYTECODE =
 test: $(INSTALLED) ## the default tests: no GPU, no torch; then the cases left to later issues
 	@status=0; \
-	$(VENV)/bin/python -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder $(ARGS) || status=$$?; \
+	$(VENV)/bin/python -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder --timeout $(TIMEOUT) $(ARGS) || status=$$?; \
 	$(VENV)/bin/python tools/print_pending.py || status=1; \
 	exit $$status
 
