@@ -19,6 +19,9 @@ Raw = Mapping[str, object]
 _TRUE = ("true", "1", "yes", "on")
 _FALSE = ("false", "0", "no", "off")
 
+#: What can be sent to the process of an engine.
+_INTS = range(-(2**63), 2**63)
+
 
 class UsageError(UserFault):
     """The command line is at fault: an unknown flag, a missing or a wrong value."""
@@ -146,13 +149,16 @@ def checked(options: type[msgspec.Struct], values: Raw) -> dict[str, object]:
 
 def _convert(flag: Flag, value: object) -> object:
     try:
-        return msgspec.convert(value, flag.annotation, strict=False)
+        converted: object = msgspec.convert(value, flag.annotation, strict=False)
     except msgspec.ValidationError as error:
         if flag.choices:
             expected = "expected one of " + ", ".join(map(str, flag.choices))
         else:
             expected = _in_words(str(error))
         raise UsageError(f"{flag.name} {value}: {expected}") from error
+    if isinstance(converted, int) and converted not in _INTS:
+        raise UsageError(f"{flag.name} {value}: expected int of at most 64 bits")
+    return converted
 
 
 def _in_words(message: str) -> str:

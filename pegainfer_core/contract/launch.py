@@ -74,7 +74,7 @@ class CoreOptions(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
         Meta(description="folder for KV offload to disk (default: ~/.cache/pegainfer/kv)"),
     ] = None
     kv_offload_disk_gib: Annotated[
-        float, Meta(gt=0, description="disk space for KV offload in GiB")
+        float, Meta(gt=0, le=1 << 30, description="disk space for KV offload in GiB")
     ] = 64.0
     cuda_graph: Annotated[bool, Meta(description="replay decode steps as CUDA graphs")] = True
     load_format: Annotated[

@@ -100,12 +100,21 @@ def test_kv_pages_larger_than_the_memory(tmp_path: Path, load: LoadLLM) -> None:
         load(table_model(tmp_path / "m", {}), num_kv_pages=1_000_000_000)
 
 
+@pytest.mark.parametrize("limit", ["max_prefill_tokens", "max_num_seqs"])
+def test_step_buffers_larger_than_the_memory(tmp_path: Path, load: LoadLLM, limit: str) -> None:
+    with pytest.raises(ConfigError, match=r"buffer of .* GiB.*--max-prefill-tokens.*max-num-seqs"):
+        load(table_model(tmp_path / "m", {}), **{limit: 10**12})
+
+
 @pytest.mark.parametrize(
     ("flags", "words"),
     [
         ("--max-model-len 64 --num-kv-pages 2", ("--max-model-len", "4 KV pages", "32")),
         ("--num-kv-pages 0", ("--num-kv-pages 0", "at least 1")),
         ("--max-model-len 65", ("--max-model-len 65", "64")),
+        (f"--num-kv-pages {10**20}", ("--num-kv-pages", "64 bits")),
+        (f"--seed {10**20}", ("--seed", "64 bits")),
+        ("--kv-offload host,disk --kv-offload-disk-gib 1e300", ("--kv-offload-disk-gib", "<=")),
     ],
 )
 def test_limits_that_cannot_hold(

@@ -97,6 +97,8 @@ def test_spellings_of_a_bool(word: str, value: bool) -> None:
         ("x --count 0", "--count 0: expected int >= 1"),
         ("x --count many", "--count many: expected int"),
         ("x --limit 0", "--limit 0: expected int >= 1"),
+        (f"x --count {2**63}", f"--count {2**63}: expected int of at most 64 bits"),
+        (f"x --limit {10**30}", "expected int of at most 64 bits"),
         ("x --share nan", "--share nan: expected float > 0"),
         ("x --share 1.5", "--share 1.5: expected float <= 1"),
         ("x --mode quick", "--mode quick: expected one of fast, slow"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from typing import TYPE_CHECKING, Final, cast
 
@@ -77,7 +78,18 @@ class NumpyBackend(Backend):
         return DType.BFLOAT16 if stored == "bfloat16" else DType.FLOAT32
 
     def empty(self, shape: tuple[int, ...], dtype: DType) -> Tensor:
-        """Float32, whatever the type."""
+        """Float32, whatever the type.
+
+        Raises:
+            ConfigError: The host has less memory than that altogether.
+        """
+        needed_bytes = math.prod(shape) * _FLOAT32_BYTES
+        if needed_bytes > host_memory().total_bytes:
+            raise ConfigError(
+                f"a buffer of {shape[0]} rows needs {_gib(needed_bytes)}, but this machine has "
+                f"{_gib(host_memory().total_bytes)} of memory; lower --max-prefill-tokens or "
+                "--max-num-seqs"
+            )
         return Tensor(shape, dtype, np.empty(shape, np.float32))
 
     def kv_pool(self, layout: KvLayout, num_pages: int) -> NumpyKvPool:

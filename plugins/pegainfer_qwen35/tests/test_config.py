@@ -10,9 +10,13 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import pytest
 from pegainfer_qwen35.config import parse_config, plan_qwen35
+from pegainfer_qwen35.options import Qwen35Options
 from pegainfer_qwen35.plugin import Qwen35Family
+from pegainfer_qwen35.state import num_snapshots, state_layout
 from pegainfer_qwen35.weights import tensor_specs
 
+from pegainfer_core.backend import DType
+from pegainfer_core.contract import CoreOptions
 from pegainfer_core.plugin import Rejection
 from pegainfer_core.testing.tiny import tiny_qwen35
 from pegainfer_core.weights import Checkpoint, ConfigError, text_tensor_name
@@ -208,6 +212,7 @@ def test_parts_that_are_not_served_are_told_in_one_line(tmp_path: Path) -> None:
     ("own", "options", "message"),
     [
         ({"state_cache_gib": -1.0}, {}, "--state-cache-gib -1 must be a number of at least 0"),
+        ({"state_cache_gib": float("inf")}, {}, "--state-cache-gib inf must be a number"),
         ({"state_cache_gib": 1e-6}, {}, "holds no recurrent state of 6.1 MiB"),
         ({"state_cache_gib": 0.0}, {"kv_offload": "host"}, "raise --state-cache-gib, or leave"),
         ({}, {"max_model_len": 4097}, "--max-model-len 4097 must be from 2 to 4096"),
@@ -220,6 +225,15 @@ def test_impossible_options_are_named(
 ) -> None:
     with pytest.raises(ConfigError, match=message):
         plan(tmp_path, changed(**SMALL), own, **options)
+
+
+@pytest.mark.parametrize("gib", [1e12, 1e300])
+def test_any_size_of_the_state_cache_is_counted(gib: float, tmp_path: Path) -> None:
+    """Without more snapshots than can be of use, and without an overflow."""
+    layout = state_layout(parse_config(changed(**SMALL)), DType.FLOAT32)
+    own = Qwen35Options(state_cache_gib=gib)
+    assert num_snapshots(layout, CoreOptions(), own, "numpy") == 1 << 14
+    assert plan(tmp_path, changed(**SMALL), {"state_cache_gib": gib}).max_num_seqs == 256
 
 
 def test_pages_hold_the_attention_layers_alone(tmp_path: Path) -> None:

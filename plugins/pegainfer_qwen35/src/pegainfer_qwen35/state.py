@@ -73,10 +73,11 @@ def num_snapshots(
     if not options.prefix_cache:
         return 0
     gib = _DEFAULT_CACHE_GIB[backend] if asked is None else asked
-    count = int(gib * 2**30 / layout.slot_bytes)
+    # As floats: a number of bytes may be beyond what an int can be made of.
+    count = int(min(gib * 2**30 / layout.slot_bytes, _MAX_SNAPSHOTS))
     if gib and not count:
         raise ConfigError(
             f"--state-cache-gib {gib:g} holds no recurrent state of "
             f"{layout.slot_bytes / 2**20:.1f} MiB; raise it, or give 0 to go without prefix hits"
         )
-    return min(count, _MAX_SNAPSHOTS)
+    return count
