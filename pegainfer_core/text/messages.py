@@ -75,13 +75,17 @@ def _refuse(fault: str, where: str) -> NoReturn:
     raise ChatTemplateError(f"{where} {fault}", where)
 
 
+def _shown(value: object) -> str:
+    return repr(value)[:_SHOWN_CHARS]
+
+
 def _message(
     message: Mapping[str, object], arguments: ArgumentsForm, where: str
 ) -> dict[str, object]:
     if not isinstance(message, Mapping):
         _refuse(f"must be an object, not {type(message).__name__}", where)
     if not isinstance(message.get("role"), str):
-        _refuse(f"must be a string, not {message.get('role')!r}", f"{where}.role")
+        _refuse(f"must be a string, not {_shown(message.get('role'))}", f"{where}.role")
     shaped: dict[str, object] = {}
     for name, value in message.items():
         if name == "content" or value is None or (name == "tool_calls" and value == []):
@@ -112,11 +116,12 @@ def _part(part: object, where: str) -> str:
     if not isinstance(part, Mapping):
         _refuse(f"must be a part object, not {type(part).__name__}", where)
     kind = part.get("type")
-    if kind not in _TEXT_PARTS:
-        _refuse(f"has type {kind!r}; this model takes text parts only", where)
-    text = part.get(_TEXT_PARTS[str(kind)])
+    name = _TEXT_PARTS.get(kind) if isinstance(kind, str) else None
+    if name is None:
+        _refuse(f"has type {_shown(kind)}; this model takes text parts only", where)
+    text = part.get(name)
     if not isinstance(text, str):
-        _refuse(f"must hold its text as a string, not {text!r}", where)
+        _refuse(f"must hold its text as a string, not {_shown(text)}", where)
     return text
 
 
@@ -131,7 +136,7 @@ def _tool_call(call: object, arguments: ArgumentsForm, where: str) -> object:
     if not isinstance(call, Mapping) or not isinstance(function, Mapping):
         _refuse("must be an object with a function", where)
     if not isinstance(function.get("name"), str):
-        _refuse(f"must be a string, not {function.get('name')!r}", f"{where}.function.name")
+        _refuse(f"must be a string, not {_shown(function.get('name'))}", f"{where}.function.name")
     place = f"{where}.function.arguments"
     shaped = {name: plain_value(value, f"{where}.{name}") for name, value in call.items()}
     shaped["function"] = {

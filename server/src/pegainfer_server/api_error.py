@@ -30,6 +30,11 @@ RETRY_QUEUE_S = 1
 RETRY_UNAVAILABLE_S = 5
 
 
+_MAX_CHARS = 1000
+"""Of a message, or of the name of a field: both may hold what the client sent."""
+_END_CHARS = 200
+
+
 class ApiError(Exception):
     """Raised anywhere on a request's way; becomes the response, or an event of a running stream.
 
@@ -51,9 +56,15 @@ class ApiError(Exception):
         retry_after_s: int | None = None,
         allow: str | None = None,
     ) -> None:
+        message = _shortened(message)
         super().__init__(message)
         self.status = status
-        self.detail = ErrorDetail(message=message, type=type, code=code, param=param)
+        self.detail = ErrorDetail(
+            message=message,
+            type=type,
+            code=code,
+            param=None if param is None else _shortened(param),
+        )
         self.retry_after_s = retry_after_s
         self.allow = allow
 
@@ -77,6 +88,13 @@ class ApiError(Exception):
     def body_for(self, request_id: str) -> bytes:
         """The error as the JSON body of a response."""
         return msgspec.json.encode(ErrorResponse(self.detail, request_id))
+
+
+def _shortened(text: str) -> str:
+    """Its middle is the least of it: messages end in where the fault lies."""
+    if len(text) <= _MAX_CHARS:
+        return text
+    return f"{text[: _MAX_CHARS - _END_CHARS]} [...] {text[-_END_CHARS:]}"
 
 
 def invalid(message: str, param: str | None, code: str = "invalid_value") -> ApiError:
