@@ -30,7 +30,7 @@ class ManifestEntry(msgspec.Struct, frozen=True, kw_only=True):
         shared_bytes: Dynamic shared memory a block needs.
         num_warps: Warps of a block.
         scratch_bytes: Global scratch it wants; the engine launches only kernels that want none.
-        source_sha256: The source file.
+        source_sha256: The source file and what it imports, as `source_hash` has it.
         triton_version: Of the compiler, if it was Triton.
         nvrtc_version: Of the compiler, if it was NVRTC.
     """

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal
@@ -16,6 +17,7 @@ Language = Literal["cuda", "triton"]
 
 SOURCE_DIR: Final = Path(__file__).parent / "src"
 CUDA_ENDING: Final = ".cu"
+_IMPORT: Final = re.compile(rb"^from pegainfer_core\.kernels\.src\.(\w+) import", re.MULTILINE)
 _LATER_FIELDS: Final = {"contracts": True, "shared_bytes": 0}
 
 
@@ -72,8 +74,10 @@ class KernelSpec(msgspec.Struct, frozen=True, kw_only=True):
 
 @cache
 def source_hash(module: str) -> str:
-    """SHA-256 of a source file; each is complete in itself."""
-    return hashlib.sha256(source_path(module).read_bytes()).hexdigest()
+    """SHA-256 of a source file and of those beside it that it imports."""
+    content = source_path(module).read_bytes()
+    parts = [content, *(source_hash(name.decode()).encode() for name in _IMPORT.findall(content))]
+    return hashlib.sha256(b"\0".join(parts)).hexdigest()
 
 
 def source_path(module: str) -> Path:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import shutil
 import sys
 from typing import TYPE_CHECKING
 
@@ -17,6 +18,7 @@ from pegainfer_core.kernels import (
     default_cache_dir,
     parse_arch,
 )
+from pegainfer_core.kernels import spec as spec_module
 from pegainfer_core.kernels.manifest import MANIFEST_NAME, ManifestEntry
 from pegainfer_core.kernels.spec import source_hash
 
@@ -111,6 +113,27 @@ def test_another_source_is_another_kernel(monkeypatch: pytest.MonkeyPatch) -> No
     assert len(keys) == 2 * len(specs)
     monkeypatch.setattr("pegainfer_core.kernels.spec.source_hash", lambda module: "edited")
     assert keys.isdisjoint(spec.key(90) for spec in specs)
+
+
+def test_a_source_is_one_with_what_it_imports(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    shutil.copytree(spec_module.SOURCE_DIR, tmp_path / "src")
+    monkeypatch.setattr(spec_module, "SOURCE_DIR", tmp_path / "src")
+
+    def hashes() -> list[str]:
+        source_hash.cache_clear()
+        return [source_hash(name) for name in ("choice_draw", "choice_values", "argmax")]
+
+    try:
+        before = hashes()
+        # Draws import it through others too.
+        shared = tmp_path / "src" / "choice_values.py"
+        shared.write_text(shared.read_text() + "# edited\n")
+        after = hashes()
+    finally:
+        source_hash.cache_clear()
+    assert before[0] != after[0] and before[1] != after[1] and before[2] == after[2]
 
 
 def test_without_triton_the_message_says_what_to_install(

@@ -68,6 +68,7 @@ def part_width(vocab_size: int) -> int:
 def choice_peaks(vocab_size: int, num_ids: int) -> KernelSpec:
     """Best, lowest and group maxima of parts of rows."""
     return _exact(
+        "choice_peaks",
         "peaks",
         ("*fp32", "*i32", "*fp32", "*i32", *("*fp32",) * 2, *_sizes(vocab_size, num_ids)),
         BLOCK=_BLOCK,
@@ -79,6 +80,7 @@ def choice_peaks(vocab_size: int, num_ids: int) -> KernelSpec:
 def choice_best() -> KernelSpec:
     """The choice of rows that take their best logit."""
     return _exact(
+        "choice_peaks",
         "best",
         ("*i32", "*fp32", *("*i32",) * 3, "i32"),
         num_warps=1,
@@ -92,6 +94,7 @@ def choice_bounds(vocab_size: int, num_ids: int) -> KernelSpec:
     rows = ("*fp32", "*i32", *("*fp32",) * 2, "*i32")
     lists = ("*i64", "*i32", "*fp32")
     return _exact(
+        "choice_peaks",
         "bounds",
         ("*fp32", "*i32", *parts, *rows, *lists, *_sizes(vocab_size, num_ids), "i32"),
         num_warps=8,
@@ -108,6 +111,7 @@ def choice_sums(vocab_size: int, num_ids: int, *, fine: bool) -> KernelSpec:
     """Masses of parts of rows, whole and above edges."""
     pointers = ("*fp32", "*i32", *("*fp32",) * 2, *("*i64",) * 2, *("*fp32",) * 2)
     return _exact(
+        "choice_sums",
         "sums",
         (*pointers, *_sizes(vocab_size, num_ids), "i32"),
         PARTS=CHOICE_PARTS,
@@ -123,6 +127,7 @@ def choice_collect(vocab_size: int, num_ids: int) -> KernelSpec:
     """Lists of the tokens that matter to the cuts."""
     states = (*("*fp32",) * 3, "*i32", "*fp32", *("*i64",) * 2, *("*fp32",) * 2, "*i32", "*fp32")
     return _exact(
+        "choice_sums",
         "collect",
         ("*fp32", "*i32", *states, *_sizes(vocab_size, num_ids), "i32"),
         PARTS=CHOICE_PARTS,
@@ -139,6 +144,7 @@ def choice_draw(vocab_size: int, num_ids: int) -> KernelSpec:
     """Exact cuts and the draw."""
     states = ("*fp32", "*i32", "*fp32", "*i32", *("*i64",) * 3, *("*fp32",) * 2)
     return _exact(
+        "choice_draw",
         "draw",
         (
             "*fp32",
@@ -164,7 +170,7 @@ def choice_draw(vocab_size: int, num_ids: int) -> KernelSpec:
 def apply_rules() -> KernelSpec:
     """Masks, bias and penalties of the rows that have them."""
     return KernelSpec(
-        module="sampling_rules",
+        module="choice_rules",
         function="apply_rules",
         arguments=("*fp32", "*i32", "*i32", "i32", "i32:16"),
         constants=(("BLOCK", _RULES_BLOCK), ("ENTRIES", _ENTRIES), ("WORDS", CHOICE_WORDS)),
@@ -175,7 +181,7 @@ def apply_rules() -> KernelSpec:
 def count_tokens() -> KernelSpec:
     """The tokens of a sequence, into its history."""
     return KernelSpec(
-        module="sampling_rules",
+        module="choice_rules",
         function="count_tokens",
         arguments=("*i32", "*i32", "i32", "i32"),
         constants=(("BLOCK", COUNT_BLOCK),),
@@ -185,7 +191,7 @@ def count_tokens() -> KernelSpec:
 def score_parts() -> KernelSpec:
     """Log-probabilities of parts of rows."""
     return KernelSpec(
-        module="sampling_logprobs",
+        module="choice_logprobs",
         function="score_parts",
         arguments=(
             "*fp32",
@@ -206,7 +212,7 @@ def score_parts() -> KernelSpec:
 def report_logprobs() -> KernelSpec:
     """Log-probabilities of rows, and their most likely tokens."""
     return KernelSpec(
-        module="sampling_logprobs",
+        module="choice_logprobs",
         function="report",
         arguments=(
             "*fp32",
@@ -250,11 +256,16 @@ def choice_specs(vocab_size: int, num_ids: int) -> list[KernelSpec]:
 
 
 def _exact(
-    function: str, arguments: tuple[str, ...], *, num_warps: int | None = None, **constants: int
+    module: str,
+    function: str,
+    arguments: tuple[str, ...],
+    *,
+    num_warps: int | None = None,
+    **constants: int,
 ) -> KernelSpec:
-    """A kernel of `sampling`, whose arithmetic is the host's."""
+    """A kernel whose arithmetic is the host's."""
     return KernelSpec(
-        module="sampling",
+        module=module,
         function=function,
         arguments=arguments,
         constants=(*constants.items(), ("WORDS", CHOICE_WORDS)),

@@ -10,27 +10,22 @@ looks for the next of that group, and so on.
 import triton
 import triton.language as tl
 
-# Words of a row.
-_NUM_LOGPROBS = tl.constexpr(27)
+from pegainfer_core.kernels.src.choice_values import (
+    LARGEST,
+    MOST,
+    NEGATIVE,
+    NUM_LOGPROBS,
+    load_logits,
+    order_key,
+)
 
-_NEGATIVE = tl.constexpr(float("-inf"))
-_LARGEST = tl.constexpr(3.4028234663852886e38)
-_MOST = tl.constexpr(2**31 - 1)
 _NONE = tl.constexpr(-(2**63))
 
 
 @triton.jit
-def _load(base, columns, mask):
-    values = tl.load(base + columns, mask=mask, other=_NEGATIVE)
-    values = tl.where(values != values, _NEGATIVE, values)
-    return tl.minimum(values, _LARGEST)
-
-
-@triton.jit
 def _pack(values, ids):
-    bits = (values + 0.0).to(tl.int32, bitcast=True)
-    keys = (bits ^ ((bits >> 31) & 0x7FFFFFFF)).to(tl.int64)
-    return (keys << 32) | (ids ^ _MOST).to(tl.int64)
+    keys = order_key(values).to(tl.int64)
+    return (keys << 32) | (ids ^ MOST).to(tl.int64)
 
 
 @triton.jit
@@ -44,36 +39,36 @@ def score_parts(
     `num_logprobs` is 0 for rows that want none, else the number of most likely tokens plus one.
     """
     row, part = tl.program_id(0), tl.program_id(1)
-    count = tl.load(words + row * WORDS + _NUM_LOGPROBS)
+    count = tl.load(words + row * WORDS + NUM_LOGPROBS)
     if count > 0:
         base = logits + row.to(tl.int64) * vocab
         begin = part * part_width
         end = tl.minimum(begin + part_width, vocab)
         token = tl.maximum(tl.load(chosen + row), 0)
         value = tl.load(base + token)
-        value = tl.minimum(tl.where(value != value, _NEGATIVE, value), _LARGEST)
+        value = tl.minimum(tl.where(value != value, NEGATIVE, value), LARGEST)
         own = _pack(value, token)
         best = tl.full([BLOCK], _NONE, tl.int64)
-        peak = tl.full([BLOCK], _NEGATIVE, tl.float32)
+        peak = tl.full([BLOCK], NEGATIVE, tl.float32)
         total = tl.zeros([BLOCK], tl.float32)
         before = tl.zeros([BLOCK], tl.int32)
         broken = tl.zeros([BLOCK], tl.int32)
         for start in range(begin, end, BLOCK):
             columns = start + tl.arange(0, BLOCK)
             mask = columns < end
-            given = tl.load(base + columns, mask=mask, other=_NEGATIVE)
+            given = tl.load(base + columns, mask=mask, other=NEGATIVE)
             broken |= (given != given).to(tl.int32)
-            values = tl.minimum(tl.where(given != given, _NEGATIVE, given), _LARGEST)
+            values = tl.minimum(tl.where(given != given, NEGATIVE, given), LARGEST)
             packed = tl.where(mask, _pack(values, columns), _NONE)
             if count > 1:
                 best = tl.maximum(best, packed)
             before += (packed > own).to(tl.int32)
             higher = tl.maximum(peak, values)
-            safe = tl.where(higher > _NEGATIVE, higher, 0.0)
+            safe = tl.where(higher > NEGATIVE, higher, 0.0)
             total = total * tl.exp(peak - safe) + tl.exp(values - safe)
             peak = higher
         top = tl.max(peak, axis=0)
-        total = total * tl.exp(peak - tl.where(top > _NEGATIVE, top, 0.0))
+        total = total * tl.exp(peak - tl.where(top > NEGATIVE, top, 0.0))
         at = row * tl.num_programs(1) + part
         tl.store(part_peaks + at, tl.where(tl.max(broken, axis=0) > 0, float("inf"), top))
         tl.store(part_sums + at, tl.sum(total, axis=0))
@@ -91,21 +86,21 @@ def report(
 ):  # fmt: skip
     """Write a row's report: raw logit, rank, peak, sum of exponentials, (id, logit) pairs."""
     row = tl.program_id(0)
-    count = tl.load(words + row * WORDS + _NUM_LOGPROBS)
+    count = tl.load(words + row * WORDS + NUM_LOGPROBS)
     if count > 0:
         base = logits + row.to(tl.int64) * vocab
         reports += row * REPORT
         part = tl.arange(0, PARTS)
         mask = part < num_parts
         at = row * num_parts + part
-        peaks = tl.load(part_peaks + at, mask=mask, other=_NEGATIVE)
+        peaks = tl.load(part_peaks + at, mask=mask, other=NEGATIVE)
         totals = tl.load(part_sums + at, mask=mask, other=0.0)
         ranks = tl.load(part_ranks + at, mask=mask, other=0)
         peak = tl.max(peaks, axis=0)
-        usable = (peak > _NEGATIVE) & (peak < float("inf"))
+        usable = (peak > NEGATIVE) & (peak < float("inf"))
         total = tl.sum(totals * tl.exp(peaks - tl.where(usable, peak, 0.0)), axis=0)
         value = tl.load(base + tl.maximum(tl.load(chosen + row), 0))
-        value = tl.minimum(tl.where(value != value, _NEGATIVE, value), _LARGEST)
+        value = tl.minimum(tl.where(value != value, NEGATIVE, value), LARGEST)
         tl.store(reports, value.to(tl.int32, bitcast=True))
         tl.store(reports + 1, tl.sum(ranks, axis=0) + 1)
         tl.store(reports + 2, peak.to(tl.int32, bitcast=True))
@@ -116,9 +111,9 @@ def report(
                        other=_NONE)  # fmt: skip
         for number in range(0, tl.minimum(count - 1, vocab)):
             top = tl.max(tops, axis=0)
-            token = (top & 0xFFFFFFFF).to(tl.int32) ^ _MOST
+            token = (top & 0xFFFFFFFF).to(tl.int32) ^ MOST
             value = tl.load(base + token)
-            value = tl.minimum(tl.where(value != value, _NEGATIVE, value), _LARGEST)
+            value = tl.minimum(tl.where(value != value, NEGATIVE, value), LARGEST)
             tl.store(reports + 4 + 2 * number, token)
             tl.store(reports + 5 + 2 * number, value.to(tl.int32, bitcast=True))
             begin = (token // part_width) * part_width
@@ -127,6 +122,6 @@ def report(
             for start in range(begin + (token - begin) % LANES, end, DEPTH * LANES):
                 columns = start + tl.arange(0, DEPTH) * LANES
                 inside = columns < end
-                packed = tl.where(inside, _pack(_load(base, columns, inside), columns), _NONE)
+                packed = tl.where(inside, _pack(load_logits(base, columns, inside), columns), _NONE)
                 following = tl.maximum(following, tl.where(packed < top, packed, _NONE))
             tops = tl.where(tops == top, tl.max(following, axis=0), tops)

@@ -9,56 +9,46 @@ product and sum may be contracted: results have the host's bits.
 import triton
 import triton.language as tl
 
-# Words of a row.
-_SLOT = tl.constexpr(1)
-_SOURCE = tl.constexpr(12)
-_HISTORY = tl.constexpr(14)
-_ALLOWED = tl.constexpr(16)
-_BIASES = tl.constexpr(18)
-_NUM_BIASES = tl.constexpr(20)
-_NUM_MASKS = tl.constexpr(21)
-_MASKS = tl.constexpr(22)
-_REPETITION = tl.constexpr(24)
-_FREQUENCY = tl.constexpr(25)
-_PRESENCE = tl.constexpr(26)
-
-_NEGATIVE = tl.constexpr(float("-inf"))
-
-
-@triton.jit
-def _wide(words, FIELD: tl.constexpr):
-    low = tl.load(words + FIELD).to(tl.uint32, bitcast=True).to(tl.uint64)
-    high = tl.load(words + FIELD + 1).to(tl.uint32, bitcast=True).to(tl.uint64)
-    return (low | (high << 32)).to(tl.int64)
-
-
-@triton.jit
-def _real(words, FIELD: tl.constexpr):
-    return tl.load(words + FIELD).to(tl.float32, bitcast=True)
+from pegainfer_core.kernels.src.choice_values import (
+    ALLOWED,
+    BIASES,
+    FREQUENCY,
+    HISTORY,
+    MASKS,
+    NEGATIVE,
+    NUM_BIASES,
+    NUM_MASKS,
+    PRESENCE,
+    REPETITION,
+    SLOT,
+    SOURCE,
+    real_word,
+    wide_word,
+)
 
 
 @triton.jit
 def _allowed(values, words, ids, mask):
     """-inf for ids whose bit is not set, where there are such bits."""
-    address = _wide(words, _ALLOWED)
+    address = wide_word(words, ALLOWED)
     if address != 0:
         bits = tl.load(address.to(tl.pointer_type(tl.int32)) + (ids >> 5), mask=mask, other=0)
-        values = tl.where(((bits >> (ids & 31)) & 1) != 0, values, _NEGATIVE)
+        values = tl.where(((bits >> (ids & 31)) & 1) != 0, values, NEGATIVE)
     return values
 
 
 @triton.jit
 def _penalised(values, words, ids, mask):
-    address = _wide(words, _HISTORY)
+    address = wide_word(words, HISTORY)
     if address != 0:
         seen = tl.load(address.to(tl.pointer_type(tl.int32)) + ids, mask=mask, other=0)
-        penalty = _real(words, _REPETITION)
+        penalty = real_word(words, REPETITION)
         repeated = tl.where(values > 0, tl.div_rn(values, penalty + tl.zeros_like(values)),
                             values * penalty)  # fmt: skip
         changed = tl.where(penalty != 1.0, repeated, values)
         counts = seen >> 1
-        changed = changed - _real(words, _FREQUENCY) * counts.to(tl.float32)
-        changed = changed - _real(words, _PRESENCE) * (counts > 0).to(tl.float32)
+        changed = changed - real_word(words, FREQUENCY) * counts.to(tl.float32)
+        changed = changed - real_word(words, PRESENCE) * (counts > 0).to(tl.float32)
         values = tl.where(seen != 0, changed, values)
     return values
 
@@ -71,7 +61,7 @@ def apply_rules(
     """Write the changed logits of a part of a row to the row's own copy; grid (rows, parts)."""
     row, part = tl.program_id(0), tl.program_id(1)
     words += row * WORDS
-    address = _wide(words, _SOURCE)
+    address = wide_word(words, SOURCE)
     if address != 0:
         source = logits + row.to(tl.int64) * vocab
         target = address.to(tl.pointer_type(tl.float32))
@@ -91,8 +81,8 @@ def apply_rules(
 @triton.jit
 def _bias_part(source, target, words, begin, end, ENTRIES: tl.constexpr):
     """Do ids with a bias again, from their raw logits; entries are (id, addend)."""
-    biases = _wide(words, _BIASES).to(tl.pointer_type(tl.int32))
-    count = tl.load(words + _NUM_BIASES)
+    biases = wide_word(words, BIASES).to(tl.pointer_type(tl.int32))
+    count = tl.load(words + NUM_BIASES)
     for first in range(0, count, ENTRIES):
         entry = first + tl.arange(0, ENTRIES)
         ids = tl.load(biases + 2 * entry, mask=entry < count, other=-1)
@@ -105,9 +95,9 @@ def _bias_part(source, target, words, begin, end, ENTRIES: tl.constexpr):
 @triton.jit
 def _mask_part(target, words, next_ids, begin, end, ENTRIES: tl.constexpr):
     """Mask ids; entries are (id, the slot's newest id at which it is masked, or -1)."""
-    masks = _wide(words, _MASKS).to(tl.pointer_type(tl.int32))
-    count = tl.load(words + _NUM_MASKS)
-    slot = tl.load(words + _SLOT)
+    masks = wide_word(words, MASKS).to(tl.pointer_type(tl.int32))
+    count = tl.load(words + NUM_MASKS)
+    slot = tl.load(words + SLOT)
     newest = tl.load(next_ids + slot - 1, mask=slot > 0, other=-1)
     for first in range(0, count, ENTRIES):
         entry = first + tl.arange(0, ENTRIES)
@@ -115,7 +105,7 @@ def _mask_part(target, words, next_ids, begin, end, ENTRIES: tl.constexpr):
         mask = (ids >= begin) & (ids < end)
         needed = tl.load(masks + 2 * entry + 1, mask=mask, other=-1)
         mask = mask & ((needed < 0) | (needed == newest))
-        tl.store(target + ids, tl.full([ENTRIES], _NEGATIVE, tl.float32), mask=mask)
+        tl.store(target + ids, tl.full([ENTRIES], NEGATIVE, tl.float32), mask=mask)
 
 
 @triton.jit
