@@ -82,6 +82,21 @@ def test_values_fit_their_schema(
         assert fits(value), value
 
 
+@pytest.mark.parametrize("bounds", [{"minLength": 3}, {"pattern": "^[^x]{3}"}])
+def test_a_text_that_may_not_end_yet_does_not_run_on_behind_its_end(
+    desk: GrammarDesk, bounds: dict[str, object]
+) -> None:
+    parameters = {"properties": {"v": {"type": "string", **bounds}}, "required": ["v"]}
+    grammar = begin(desk, form("qwen3_coder", [CallableFunction("f", parameters)], many=False))
+    text = b"<tool_call>\n<function=f>\n<parameter=v>\na\n</parameter"
+    for count, byte in enumerate(text):
+        mask = grammar.mask(count)
+        assert mask[byte // 32] >> byte % 32 & 1, text[:count]
+        grammar.advance(byte)
+    mask, end = grammar.mask(len(text)), ord(">")
+    assert not mask[end // 32] >> end % 32 & 1
+
+
 @pytest.mark.parametrize(
     "schema",
     [

@@ -4,6 +4,7 @@ Texts of strings stand as they are, all other values as JSON. Knows nothing of t
 """
 
 import json
+import re
 from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Final
@@ -109,8 +110,9 @@ def _text_rules(rule: str, schema: Schema, close: str) -> str | None:
         return None
     terminal = f"{rule.upper()}_TEXT"
     # Else a text that is too short as yet would run on behind what should end it.
-    held = f"& ~(/(?s:.*)/ {lark_text(close.strip())} /(?s:.*)/)"
-    return f"{rule}[lazy]: {terminal} {lark_text(close)}\n{terminal}: {bounds} {held}\n"
+    tag = re.escape(close.strip()).replace("/", r"\/")
+    held = f"~/(?s:.*{tag}.*)/"
+    return f"{rule}[lazy]: {terminal} {lark_text(close)}\n{terminal}: {bounds} & {held}\n"
 
 
 def _text_terminal(schema: Schema) -> str:
