@@ -17,7 +17,7 @@ from pegainfer_core.engine.idle_memory import IdleMemory
 from pegainfer_core.engine.info import engine_info
 from pegainfer_core.engine.json_log import JsonLogFormatter
 from pegainfer_core.engine.kv_offload import KvOffload, NoOffload
-from pegainfer_core.engine.late_match import match_late
+from pegainfer_core.engine.late_match import match_late, plan_prompts
 from pegainfer_core.engine.ledger import Ledger, LedgerError
 from pegainfer_core.engine.local import BuiltEngine, LocalEngine
 from pegainfer_core.engine.offload_opening import open_offload
@@ -25,6 +25,7 @@ from pegainfer_core.engine.pipeline import CompletedStep, StepPipeline
 from pegainfer_core.engine.plan_limits import decoder_plan, default_num_pages, fitted_plan
 from pegainfer_core.engine.process import ProcessEngine
 from pegainfer_core.engine.queue import WaitingQueue
+from pegainfer_core.engine.roster import Roster
 from pegainfer_core.engine.running import RunningSet, decode_rows, make_room
 from pegainfer_core.engine.scheduler import OffloadingScheduler, Scheduler
 from pegainfer_core.engine.sequence import Sequence
@@ -83,6 +84,7 @@ __all__ = [
     "PrefillBudget",
     "ProcessEngine",
     "RequestStream",
+    "Roster",
     "Row",
     "RowResult",
     "RunningSet",
@@ -119,6 +121,7 @@ __all__ = [
     "open_pages",
     "open_parameters",
     "plan_chunks",
+    "plan_prompts",
     "prefill_budget",
     "share_prefill_budget",
     "take_metrics",

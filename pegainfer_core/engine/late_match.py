@@ -8,12 +8,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pegainfer_core.engine.chunking import share_prefill_budget
+from pegainfer_core.engine.chunking import plan_chunks, share_prefill_budget
 
 if TYPE_CHECKING:
     from collections.abc import Sequence as Ordered
 
+    from pegainfer_core.engine.budget import PrefillBudget
     from pegainfer_core.engine.sequence import Sequence
+    from pegainfer_core.engine.step import Row
     from pegainfer_core.kv import KvManager
 
 
@@ -48,3 +50,18 @@ def match_late(prefilling: Ordered[Sequence], budget_tokens: int, kv: KvManager)
             kv.release(sequence)
             if not kv.admit(sequence, reserve_tokens=reserved_tokens, room_tokens=0):
                 raise RuntimeError(f"request {sequence.request_id} lost its reservation")
+
+
+def plan_prompts(
+    prefilling: Ordered[Sequence], decoding: Ordered[Row], budget: PrefillBudget, kv: KvManager
+) -> list[Row]:
+    """Chunks of a step's prompts, without the prefixes that were found as late as now.
+
+    Args:
+        prefilling: Sequences in order of rank, as `plan_chunks` takes them.
+        decoding: The step's other rows.
+        budget: How many prompt tokens the step may have; asked again once prefixes are known.
+        kv: Where the sequences have their reservations.
+    """
+    match_late(prefilling, budget.tokens(prefilling, decoding), kv)
+    return plan_chunks(prefilling, budget.tokens(prefilling, decoding), kv)

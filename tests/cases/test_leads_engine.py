@@ -46,7 +46,7 @@ class PageAudit:
     def _audit(self, scheduler: Qwen3Scheduler) -> None:
         kv: KvManager = scheduler._kv
         pool = kv.pool
-        held = [sequence.page_ids for sequence in scheduler._running]
+        held = [sequence.page_ids for sequence in scheduler._requests.running]
         used = {page for page_ids in held for page in page_ids}
         cached = {page for page in range(1, pool.num_total + 1) if pool.is_cached(page)}
         free = set(pool._free)

@@ -291,7 +291,7 @@ def test_an_answer_whose_grammar_fails_is_the_clients_fault(desk: GrammarDesk) -
     engine.driver.inbox.put(_submit(asked(2, None, [1, 2])))
     while not engine.heard.get(1, Heard()).token_ids:
         engine.driver._turn()
-    (running,) = [s for s in engine.scheduler._running if s.request_id == 1]
+    (running,) = [s for s in engine.scheduler._requests.running if s.request_id == 1]
     assert running.grammar is not None
     running.grammar.error = "is too complex"
     engine.run(2)

@@ -230,7 +230,7 @@ class Harness:
 
     @property
     def running(self) -> list[Sequence]:
-        return list(self.scheduler._running)
+        return list(self.scheduler._requests.running)
 
     def _collect(self) -> None:
         frame = self.ledger.take_frame()
@@ -264,7 +264,7 @@ class Harness:
         )
         promised = [max(seq.num_reserved_pages - len(seq.page_ids), 0) for seq in self.running]
         assert self.kv.num_available == len(free) + len(cached) - sum(promised) >= 0
-        assert len(self.running) + len(self.scheduler._slots) == self.plan.max_num_seqs
+        assert len(self.running) + len(self.scheduler._requests.slots) == self.plan.max_num_seqs
         if cache is None:
             assert not cached
             return

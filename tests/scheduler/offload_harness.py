@@ -46,7 +46,7 @@ class OffloadHarness(Harness):
             # The rates of a model of dictionaries say nothing.
             self.thread.worth.pays = lambda num_by_source: True  # type: ignore[method-assign]
         self.offload = Offloader(self.kv, self.pool, self.thread, self.mover, IDENTITY)
-        self.scheduler._offload = self.offload
+        self.scheduler._offload = self.scheduler._requests._offload = self.offload
         watch = self.offload.watch(self.scheduler._budget.observe)
         self.scheduler._pipeline._observe = watch
 

@@ -11,13 +11,13 @@ from pegainfer_core.engine import (
     Admission,
     Ledger,
     NoOffload,
-    RunningSet,
+    Roster,
     Sequence,
-    WaitingQueue,
     take_metrics,
 )
 from pegainfer_core.kv import KvManager, SnapshotSpec
 from tests.scheduler.harness import PAGE_TOKENS, Harness
+from tests.scheduler.paged_model import PagedModel
 
 
 def long(num_tokens: int) -> SamplingParams:
@@ -104,9 +104,9 @@ def test_snapshots_of_all_groups_together() -> None:
         seq.num_computed = seq.num_completed = PAGE_TOKENS
         kv.commit([seq])
         kv.release(seq)
-    now = take_metrics(
-        RunningSet(), WaitingQueue(), kv, admission, NoOffload(kv), num_preemptions=0
-    )
+    offload = NoOffload(kv)
+    requests = Roster(4, offload, PagedModel(PAGE_TOKENS, 8, 8))
+    now = take_metrics(requests, kv, admission, offload)
     assert (now.kv_total_snapshots, now.kv_held_snapshots) == (3, 3)
     assert (now.num_evicted_snapshots, now.num_skipped_snapshots) == (3, 3)
     assert now.num_dropped_event_batches == 0

@@ -270,7 +270,7 @@ class Lying(Qwen3Scheduler):
 
     def step(self, ledger: Ledger) -> None:
         self.num_steps += 1
-        running = list(self._running)
+        running = list(self._requests.running)
         if self.fault == "stalls" and self.num_steps > 3:
             return
         if self.fault == "swaps pages" and len(running) > 1 and self.num_steps == 3:

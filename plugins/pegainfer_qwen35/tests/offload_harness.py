@@ -144,7 +144,7 @@ class StatefulOffloadHarness(StatefulHarness):
         self.offload = StatefulOffloader(
             self.kv, self.pools[0], self.thread, self.movers[0], IDENTITY, self.lane
         )
-        self.scheduler._offload = self.offload
+        self.scheduler._offload = self.scheduler._requests._offload = self.offload
         watch = self.offload.watch(self.scheduler._budget.observe)
         self.scheduler._pipeline._observe = watch
 
