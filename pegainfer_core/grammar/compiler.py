@@ -29,6 +29,10 @@ MAX_FIRST_MASK_S: Final = 0.25
 _NUM_KEPT: Final = 32
 _INSTALL: Final = "needs the package llguidance: pip install 'pegainfer[grammar]'"
 _NO_ANSWER: Final = "allows no answer at all"
+_OVERLAP: Final = (
+    "cannot be followed: branches of oneOf may overlap; send anyOf, or tell objects apart by the "
+    "const of a required property"
+)
 _SHOWN_CHARS: Final = 300
 
 # Of a mask's work; ordinary schemas stay below a hundredth of each.
@@ -180,4 +184,6 @@ def _clause(text: str) -> str:
     first = text.split("\n<state>")[0].strip()
     if first.startswith("NoExtension"):
         return _NO_ANSWER
+    if "coerce_one_of" in first:
+        return _OVERLAP
     return f"cannot be followed: {first[:_SHOWN_CHARS]}"

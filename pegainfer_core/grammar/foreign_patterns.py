@@ -5,35 +5,23 @@ from __future__ import annotations
 import re
 from typing import Final
 
+from pegainfer_core.grammar.schema_walk import Schema, rewritten
+
 __all__ = ["without_foreign_patterns"]
 
 _FOREIGN: Final = re.compile(r"\\.|\(\?<?[=!]", re.DOTALL)
-_DATA: Final = frozenset({"const", "default", "enum", "examples"})
-"""Keywords whose values are no schemas."""
-_NAMED: Final = frozenset({"$defs", "definitions", "dependentSchemas", "properties"})
-"""Keywords whose values are schemas by name."""
 
 
 def without_foreign_patterns(schema: object) -> object:
-    """A schema without patterns that look around or refer back, which would fail all of it.
+    """A schema without patterns that look around or refer back, which would fail all of it."""
+    return rewritten(schema, _without_pattern)
 
-    Args:
-        schema: As read from JSON, no deeper than `schema_size` allows.
-    """
-    if isinstance(schema, list):
-        return [without_foreign_patterns(each) for each in schema]
-    if not isinstance(schema, dict):
+
+def _without_pattern(schema: Schema) -> Schema:
+    pattern = schema.get("pattern")
+    if not isinstance(pattern, str) or not _is_foreign(pattern):
         return schema
-    kept: dict[str, object] = {}
-    for key, value in schema.items():
-        if key == "pattern" and isinstance(value, str) and _is_foreign(value):
-            continue
-        if key in _NAMED and isinstance(value, dict):
-            value = {name: without_foreign_patterns(each) for name, each in value.items()}
-        elif key not in _DATA:
-            value = without_foreign_patterns(value)
-        kept[key] = value
-    return kept
+    return {key: value for key, value in schema.items() if key != "pattern"}
 
 
 def _is_foreign(pattern: str) -> bool:

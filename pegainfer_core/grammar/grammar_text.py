@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from pegainfer_core.grammar.foreign_patterns import without_foreign_patterns
 from pegainfer_core.grammar.schema_size import schema_problem
+from pegainfer_core.grammar.tagged_unions import with_any_of_tags
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -67,9 +68,14 @@ def _body(wish: StructuredOutput) -> Mapping[str, object]:
 def _schema(wish: StructuredOutput) -> object:
     schema = _read(wish.text)
     _check(schema)
-    if not wish.strict:
-        schema = without_foreign_patterns(schema)
+    schema = _followed(schema, strict=wish.strict)
     return _with_options(schema, strict=wish.strict) if isinstance(schema, dict) else schema
+
+
+def _followed(schema: object, *, strict: bool) -> object:
+    """A schema in words that llguidance follows."""
+    schema = with_any_of_tags(schema)
+    return schema if strict else without_foreign_patterns(schema)
 
 
 def _check(schema: object) -> None:
@@ -100,9 +106,8 @@ def _with_checked_schemas(lark: str) -> str:
         if isinstance(schema, dict):
             given = schema.get("x-guidance")
             own = given if isinstance(given, dict) else {}
-            if own.get("lenient") is True:
-                schema = without_foreign_patterns(schema)
             schema = {**schema, "x-guidance": {"whitespace_pattern": _WHITESPACE, **own}}
+            schema = _followed(schema, strict=own.get("lenient") is not True)
         parts += [lark[place : match.end()], json.dumps(schema, ensure_ascii=False)]
         place = end
     return "".join([*parts, lark[place:]])
