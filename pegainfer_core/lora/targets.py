@@ -5,7 +5,8 @@ Tensors for anything else would be left out by PEFT and must not be applied here
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import re
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 
@@ -13,6 +14,10 @@ from pegainfer_core.weights import ConfigError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+
+_ALL: Final = "all-linear"
+_PLAIN: Final = re.compile(r"[\w.-]*")
 
 
 class AdapterTargets(msgspec.Struct, frozen=True, kw_only=True):
@@ -60,10 +65,15 @@ def read_targets(config: Mapping[str, object], where: str) -> AdapterTargets:
     Raises:
         ConfigError: Values of other types, or together as PEFT refuses them.
     """
-    names = _names(config, "target_modules", where)
-    if names is None and not isinstance(config.get("target_modules"), str):
+    names, pattern = _names(config, "target_modules", where), config.get("target_modules")
+    if names is None and not isinstance(pattern, str):
         raise ConfigError(
             f"{where}: target_modules is missing; name the modules that the adapter changes"
+        )
+    if isinstance(pattern, str) and pattern != _ALL and _PLAIN.fullmatch(pattern):
+        raise ConfigError(
+            f"{where}: target_modules is {_short(pattern)}, which would be a pattern for whole "
+            "names; give a list of names"
         )
     layers = _layers(config, where)
     if config.get("layers_pattern") and layers is None:

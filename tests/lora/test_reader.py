@@ -94,6 +94,8 @@ def test_the_digest_is_that_of_the_content(model: Path, tmp_path: Path) -> None:
         ({"lora_alpha": -1e-300}, ["lora_alpha is -1e-300", "change nothing"]),
         ({"target_modules": 3}, ["target_modules"]),
         ({"target_modules": None}, ["target_modules is missing"]),
+        ({"target_modules": "q_proj"}, ["target_modules is 'q_proj'", "list"]),
+        ({"target_modules": ""}, ["target_modules is ''"]),
         ({"target_modules": []}, ["self_attn.q_proj", "target_modules"]),
         ({"target_modules": ["q_proj"]}, ["layers.0.self_attn.k_proj", "target_modules"]),
         ({"exclude_modules": ["mlp.up_proj"]}, ["layers.0.mlp.up_proj", "exclude_modules"]),
@@ -121,6 +123,7 @@ def test_settings_that_are_refused(
     "settings",
     [
         {"target_modules": "all-linear", "init_lora_weights": "gaussian", "unknown": [1]},
+        {"target_modules": r".*\.(self_attn|mlp)\.\w+_proj"},
         {"layers_to_transform": [0, 1, 99]},
         {"layers_to_transform": [], "exclude_modules": ["lm_head"], "layers_pattern": []},
         {"layers_to_transform": [1, 0], "layers_pattern": ["h", "layers"]},
