@@ -12,6 +12,7 @@ import msgspec
 from pegainfer_core.plugin import CommandFault
 from pegainfer_server.tls import TlsFiles
 from pegainfer_server.trace_export import TraceExport
+from pegainfer_server.web_names import known_hosts, known_origins
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -77,8 +78,8 @@ class ServerSettings(msgspec.Struct, frozen=True, kw_only=True):
             model_root=model_dir,
             host=options.host,
             key_digests=_key_digests(options.api_key, options.api_key_file),
-            cors_origins=frozenset(origin.rstrip("/").lower() for origin in options.cors_origin),
-            allowed_hosts=frozenset(host.lower() for host in options.allowed_host),
+            cors_origins=known_origins(options.cors_origin),
+            allowed_hosts=known_hosts(options.allowed_host),
             sampling_flags=_sampling_flags(options.sampling_defaults),
             max_queue=options.max_queue,
             max_body_bytes=options.max_body_bytes,

@@ -59,3 +59,40 @@ def test_discovery_of_the_server_imports_nothing_heavy() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize(
+    ("given", "sent"),
+    [
+        ("*", "*"),
+        ("null", "null"),
+        ("https://UI.example/", "https://ui.example"),
+        ("https://ui.example:443", "https://ui.example"),
+        ("http://ui.example:80", "http://ui.example"),
+        ("http://[::1]:443", "http://[::1]:443"),
+        ("vscode-webview://1a2b", "vscode-webview://1a2b"),
+    ],
+)
+def test_origins_are_those_that_browsers_send(given: str, sent: str) -> None:
+    settings = ServerSettings.resolve(ServeOptions(cors_origin=[given]), "/m")
+    assert settings.cors_origins == {sent}
+
+
+@pytest.mark.parametrize(
+    "given", ["", "ui.example", "https://", "https://ui.example/app", "//a", "https://u@a", "a b"]
+)
+def test_origins_that_no_page_has(given: str) -> None:
+    with pytest.raises(CommandFault, match=r"--cors-origin .*no page has this origin"):
+        ServerSettings.resolve(ServeOptions(cors_origin=[given]), "/m")
+
+
+@pytest.mark.parametrize("given", ["llm.example", "LLM", "192.0.2.7", "fd00::7", "a_b"])
+def test_hosts(given: str) -> None:
+    settings = ServerSettings.resolve(ServeOptions(allowed_host=[given]), "/m")
+    assert settings.allowed_hosts == {given.lower()}
+
+
+@pytest.mark.parametrize("given", ["", "http://a", "a:8000", "a/b", "[::1]", "a b", "a."])
+def test_hosts_that_no_request_has(given: str) -> None:
+    with pytest.raises(CommandFault, match=r"--allowed-host .*no request has this host"):
+        ServerSettings.resolve(ServeOptions(allowed_host=[given]), "/m")
