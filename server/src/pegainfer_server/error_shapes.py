@@ -41,6 +41,9 @@ def message_error(error: ApiError, request_id: str | None = None) -> MessageErro
     detail = error.detail
     named = detail.param is None or detail.param in detail.message
     message = detail.message if named else f"{detail.param}: {detail.message}"
+    if detail.code == "context_length_exceeded":
+        # The words of the hosted API, by which agents know that they must shorten their history.
+        message = f"prompt is too long: {message}"
     other = "api_error" if error.status >= 500 else "invalid_request_error"
     return MessageError(
         error=MessageFault(type=_TYPES.get(error.status, other), message=message),

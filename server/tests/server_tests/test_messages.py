@@ -190,6 +190,15 @@ def test_why_answers_end(client: anthropic.Anthropic, script: Spoken) -> None:
     assert create(**BASIC).content == []
 
 
+def test_prompts_that_are_too_long_are_told_in_the_words_agents_look_for(
+    talker: Server, script: Spoken
+) -> None:
+    for text in ("a" * 5000, "a" * (2 << 20)):
+        told = refusal(talker, messages=[{"role": "user", "content": text}])
+        assert told.startswith("prompt is too long: ")
+        assert "4096" in told and "messages" in told
+
+
 def test_forms_are_those_of_chats(client: anthropic.Anthropic, script: Spoken) -> None:
     schema = {"type": "object", "properties": {"rain": {"type": "boolean"}}}
     script.say('{"rain": true}')
