@@ -6,6 +6,7 @@ import json
 import re
 from typing import TYPE_CHECKING, Final
 
+from pegainfer_core.grammar.closed_objects import with_closed_objects
 from pegainfer_core.grammar.foreign_patterns import without_foreign_patterns
 from pegainfer_core.grammar.schema_size import schema_problem
 from pegainfer_core.grammar.tagged_unions import with_any_of_tags
@@ -74,7 +75,7 @@ def _schema(wish: StructuredOutput) -> object:
 
 def _followed(schema: object, *, strict: bool) -> object:
     """A schema in words that llguidance follows."""
-    schema = with_any_of_tags(schema)
+    schema = with_any_of_tags(with_closed_objects(schema))
     return schema if strict else without_foreign_patterns(schema)
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
-__all__ = ["Schema", "rewritten"]
+__all__ = ["Schema", "rewritten", "subschemas"]
 
 Schema = dict[str, object]
 
@@ -37,3 +37,19 @@ def rewritten(schema: object, change: Callable[[Schema], Schema]) -> object:
         else:
             copy[key] = value if key in _DATA else rewritten(value, change)
     return change(copy)
+
+
+def subschemas(schema: object) -> Iterator[Schema]:
+    """A schema and all those in it."""
+    left = [schema]
+    while left:
+        inner = left.pop()
+        if isinstance(inner, list):
+            left += inner
+        elif isinstance(inner, dict):
+            yield inner
+            for key, value in inner.items():
+                if key in _NAMED and isinstance(value, dict):
+                    left += value.values()
+                elif key not in _DATA:
+                    left.append(value)

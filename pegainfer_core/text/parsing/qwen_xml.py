@@ -89,7 +89,7 @@ class QwenXmlFormat:
             parts.append(name if key in required else f"{name}?")
             rules += _parameter_rules(name, str(key), value, function)
         closed = function.strict or schema.get("additionalProperties") is False
-        if not properties and not closed:
+        if not isinstance(declared, Mapping) and not closed:
             parts.append(f"{rule}_any*")
             rules += f"{rule}_any: {lark_text(_PARAMETER)} /[^<>\\n]+/ {lark_text('>' + _BREAK)} "
             rules += f"{rule}_rest\n{any_text(f'{rule}_rest', _VALUE_CLOSE)}"
