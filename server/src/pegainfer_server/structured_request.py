@@ -29,7 +29,6 @@ _NOT_OFFERED = (
     "whitespace_pattern",
     "disable_fallback",
     "disable_any_whitespace",
-    "disable_additional_properties",
 )
 """Options of other servers that clients send along with values that ask for nothing."""
 

@@ -178,7 +178,6 @@ def test_an_empty_body_is_called_so(server: Server, path: str, body: str) -> Non
         ("whitespace_pattern", " "),
         ("disable_fallback", True),
         ("disable_any_whitespace", True),
-        ("disable_additional_properties", True),
     ],
 )
 def test_keys_of_structured_outputs_are_known_or_refused(

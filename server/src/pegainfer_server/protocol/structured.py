@@ -49,7 +49,8 @@ class StructuredOutputs(msgspec.Struct, frozen=True, kw_only=True, forbid_unknow
         choice: The answers to choose from.
         grammar: In llguidance's variant of Lark.
         json_object: True for any JSON object.
-        structural_tag: Known to other servers, as are those below: null or false only.
+        structural_tag: Known to other servers, as are the next three: null or false only.
+        disable_additional_properties: Objects that declare properties are closed anyway.
     """
 
     json: JsonSchema | None = None
