@@ -96,8 +96,8 @@ def require_silu(flat: Mapping[str, object], display_name: str) -> None:
     Raises:
         ConfigError: `hidden_act` names another.
     """
-    activation = flat.get("hidden_act") or "silu"
-    if activation != "silu":
+    activation = flat.get("hidden_act")
+    if activation not in (None, "silu"):
         raise ConfigError(
             f"config.json: hidden_act is {activation!r}; {display_name} is served with 'silu'"
         )

@@ -151,7 +151,13 @@ def test_a_missing_size_is_named(missing: str) -> None:
         ({"hidden_act": "gelu"}, "hidden_act is 'gelu'"),
         ({"attention_bias": True}, "attention_bias is true"),
         ({"attn_output_gate": False}, "attn_output_gate is false"),
+        *(({"hidden_act": odd}, f"hidden_act is {odd!r}") for odd in ("", 0, False, {})),
         ({"mamba_ssm_dtype": "bfloat16"}, "mamba_ssm_dtype is 'bfloat16'"),
+        *(({"mamba_ssm_dtype": odd}, f"mamba_ssm_dtype is {odd!r}") for odd in ("", 0, {})),
+        *(
+            ({f"linear_{key}": 10**30}, f"linear_{key} is {10**30}; more than 4096")
+            for key in ("num_key_heads", "num_value_heads", "key_head_dim", "value_head_dim")
+        ),
         ({"layer_types": ["full_attention"] * 31 + ["sliding_attention"]}, "layer_types"),
         ({"layer_types": ["linear_attention", "full_attention"]}, "2 layers, .* is 32"),
         ({"layer_types": ["full_attention"] * 32}, "all 32 layers are full_attention"),

@@ -40,6 +40,7 @@ LINEAR: Final = "linear_attention"
 FULL: Final = "full_attention"
 
 _MAX_CONV_TAPS: Final = 64
+_MAX_DELTA_SIZE: Final = 1 << 12
 _CHUNK_TOKENS: Final = 64
 _DELTA_SLOWNESS: Final = 2
 """Measured on two AVX2 cores: small products and what lies between them, against large ones."""
@@ -216,8 +217,8 @@ def _refuse_variants(flat: Mapping[str, object]) -> None:
                 f"config.json: {key} is {str(not wanted).lower()}, which is not supported for "
                 "Qwen3.5"
             )
-    state_dtype = flat.get("mamba_ssm_dtype") or "float32"
-    if state_dtype != "float32":
+    state_dtype = flat.get("mamba_ssm_dtype")
+    if state_dtype not in (None, "float32"):
         raise ConfigError(
             f"config.json: mamba_ssm_dtype is {state_dtype!r}; the recurrent state of Qwen3.5 is "
             "kept in 'float32'"
@@ -251,14 +252,14 @@ def _linear_layers(flat: Mapping[str, object]) -> tuple[bool, ...]:
 
 
 def _delta_sizes(flat: Mapping[str, object]) -> DeltaSizes:
-    key_heads = int_field(flat, "linear_num_key_heads")
-    value_heads = int_field(flat, "linear_num_value_heads")
+    key_heads = int_field(flat, "linear_num_key_heads", maximum=_MAX_DELTA_SIZE)
+    value_heads = int_field(flat, "linear_num_value_heads", maximum=_MAX_DELTA_SIZE)
     require_multiple("linear_num_value_heads", value_heads, "linear_num_key_heads", key_heads)
     return DeltaSizes(
         num_key_heads=key_heads,
         num_value_heads=value_heads,
-        key_dim=int_field(flat, "linear_key_head_dim"),
-        value_dim=int_field(flat, "linear_value_head_dim"),
+        key_dim=int_field(flat, "linear_key_head_dim", maximum=_MAX_DELTA_SIZE),
+        value_dim=int_field(flat, "linear_value_head_dim", maximum=_MAX_DELTA_SIZE),
         conv_taps=int_field(
             flat, "linear_conv_kernel_dim", default=4, minimum=2, maximum=_MAX_CONV_TAPS
         ),
