@@ -72,10 +72,4 @@ def no_attention_in_a_layer(model: TeacherForced) -> Change:
 def test_a_mistake_does_not_pass(
     full_size: TeacherForced, mistake: Callable[[TeacherForced], Change]
 ) -> None:
-    from tests.hf.teacher_forced import overwritten
-
-    rows = range(16)
-    with overwritten(full_size.stepper.backend, mistake(full_size)):
-        verdict = full_size.compare(rows)
-    assert verdict.error > 2 * verdict.allowed, verdict
-    assert full_size.compare(rows).passed
+    full_size.expect_refused(mistake(full_size), range(16))

@@ -7,9 +7,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import numpy as np
-
-from pegainfer_core.backend import AttentionWeights, DeltaWeights
 from pegainfer_core.testing.tiny import edit_config, tiny_qwen35
 from plugins.pegainfer_qwen35.tests.stepper import Stepper
 from tests.hf.teacher_forced import TeacherForced, ask, random_texts
@@ -21,7 +18,7 @@ if TYPE_CHECKING:
 
     from pegainfer_core.backend import Backend
     from pegainfer_core.weights import FloatType
-    from tests.hf.teacher_forced import Change, Reference
+    from tests.hf.teacher_forced import Reference
 
 #: Arguments of `tiny_qwen35`: what 0.8B has.
 RELEASED: dict[str, object] = {
@@ -89,40 +86,3 @@ class Released:
             prefix_cache=False,
         )
         return TeacherForced(stepper, self._texts, self._references)
-
-
-# ------------------------------------------------------------------ mistakes
-
-
-def no_rope(model: TeacherForced) -> Change:
-    rope = _stepper(model).model._rope
-    return [rope.cos, rope.sin], [np.ones(1, np.float32), np.zeros(1, np.float32)]
-
-
-def unit_head_norms(model: TeacherForced) -> Change:
-    tensors = [mixer.head_norm for mixer in _mixers(model) if isinstance(mixer, AttentionWeights)]
-    return tensors, [np.ones(1, np.float32)] * len(tensors)
-
-
-def no_attention_in_a_layer(model: TeacherForced) -> Change:
-    mixers = [mixer for mixer in _mixers(model) if isinstance(mixer, AttentionWeights)]
-    return [mixers[len(mixers) // 2].out], [np.zeros(1, np.float32)]
-
-
-def no_delta_rule_in_a_layer(model: TeacherForced) -> Change:
-    mixers = [mixer for mixer in _mixers(model) if isinstance(mixer, DeltaWeights)]
-    return [mixers[len(mixers) // 2].out], [np.zeros(1, np.float32)]
-
-
-def no_decay_in_a_layer(model: TeacherForced) -> Change:
-    mixers = [mixer for mixer in _mixers(model) if isinstance(mixer, DeltaWeights)]
-    return [mixers[len(mixers) // 2].decay_rate], [np.zeros(1, np.float32)]
-
-
-def _stepper(model: TeacherForced) -> Stepper:
-    assert isinstance(model.stepper, Stepper)
-    return model.stepper
-
-
-def _mixers(model: TeacherForced) -> list[AttentionWeights | DeltaWeights]:
-    return [layer.mixer for layer in _stepper(model).weights.layers]

@@ -125,6 +125,14 @@ class TeacherForced:
         print(f"{len(chosen)} rows: {verdict}")
         return verdict
 
+    def expect_refused(self, change: Change, rows: Iterable[int]) -> None:
+        """With the mistake the same comparison is far from passing, and without it passes again."""
+        chosen = list(rows)
+        with _overwritten(self.stepper.backend, change):
+            verdict = self.compare(chosen)
+        assert verdict.error > 2 * verdict.allowed, verdict
+        assert self.compare(chosen).passed
+
     def run(self, rows: list[int]) -> list[torch.Tensor]:
         """The engine's logits of some texts, side by side: prefill, then one token a step.
 
@@ -185,7 +193,7 @@ def rms(difference: torch.Tensor) -> torch.Tensor:
 
 
 @contextmanager
-def overwritten(backend: Backend, change: Change) -> Iterator[None]:
+def _overwritten(backend: Backend, change: Change) -> Iterator[None]:
     """Other values in an engine's tensors, for a while; recorded steps see them too."""
     tensors, values = change
     kept = [backend.to_host(tensor, tensor.shape[0]).copy() for tensor in tensors]
