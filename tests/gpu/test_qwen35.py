@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 
-from pegainfer_core.testing.tiny import tiny_qwen35
 from plugins.pegainfer_qwen35.tests.stepper import Stepper
 from tests.hf import cases, gate, golden
 
@@ -31,15 +30,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def small(folder: Path) -> Path:
     """One layer of each kind."""
-    return tiny_qwen35(
-        folder / "small",
-        kinds="LF",
-        hidden=64,
-        intermediate=96,
-        vocab=300,
-        linear_dims=(16, 16),
-        seed=31,
-    )
+    return cases.small_qwen35(folder / "small")
 
 
 @pytest.fixture(scope="module")

@@ -89,6 +89,19 @@ def build(case: str, model_dir: Path) -> Path:
     return tiny_qwen3(model_dir, **CASES[case])
 
 
+def small_qwen35(model_dir: Path) -> Path:
+    """One layer of each kind, for tests of many steps; there is no golden of it."""
+    return tiny_qwen35(
+        model_dir,
+        kinds="LF",
+        hidden=64,
+        intermediate=96,
+        vocab=300,
+        linear_dims=(16, 16),
+        seed=31,
+    )
+
+
 def prompt(case: str, num_tokens: int, attempt: int) -> npt.NDArray[np.int32]:
     """One of the candidate prompts of a case: the same ids on every machine."""
     vocab = ALL_CASES[case].get("vocab", 1000)

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from pegainfer_core.offload.disk_segment import read_shape
-from pegainfer_core.testing import tiny_qwen35
+from tests.hf import cases
 from tests.offload import test_disk_serves as pages
 from tests.offload.disk_bench import ROOT
 
@@ -25,15 +25,7 @@ def patience(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture(scope="module")
 def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tiny_qwen35(
-        tmp_path_factory.mktemp("models") / "model",
-        kinds="LF",
-        hidden=64,
-        intermediate=96,
-        vocab=300,
-        linear_dims=(16, 16),
-        seed=31,
-    )
+    return cases.small_qwen35(tmp_path_factory.mktemp("models") / "model")
 
 
 @pytest.fixture(scope="module")

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from pegainfer_core.testing.tiny import tiny_qwen35
 from tests.hf import cases
 
 Checkpoint = Callable[[str], Path]
@@ -28,12 +27,4 @@ def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Checkpoint:
 @pytest.fixture(scope="session")
 def small(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """One layer of each kind, for tests of many steps."""
-    return tiny_qwen35(
-        tmp_path_factory.mktemp("small") / "m",
-        kinds="LF",
-        hidden=64,
-        intermediate=96,
-        vocab=300,
-        linear_dims=(16, 16),
-        seed=31,
-    )
+    return cases.small_qwen35(tmp_path_factory.mktemp("small") / "m")
