@@ -57,7 +57,8 @@ BY_KIND = {"discriminator": {"propertyName": "kind"}}
         (union("leaf", "other", **BY_KIND), {"leaf", "other"}),
         ({"oneOf": [{**LEAF}, {"$ref": "#/$defs/words"}]}, {"leaf", "one", "two"}),
     ],
-    ids=str,
+    # Of sets Python makes another text in each process, and tests must have the same names in all.
+    ids=["references", "unions", "one tag", "tags and more", "written out"],
 )
 @pytest.mark.parametrize("in_grammar", [False, True])
 def test_tags_tell_branches_apart(
