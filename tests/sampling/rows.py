@@ -90,6 +90,10 @@ def slow_kept(logits: list[float], params: SamplingParams) -> tuple[dict[int, fl
     for i in order:
         margin = min(margin, abs(before / total - params.top_p))
         if params.top_p < 1 and kept and before / total >= params.top_p:
+            # Equal masses go by id, and so may those that are nearly equal.
+            last = list(kept)[-1]
+            others = [weights[j] for j in order if logits[j] != logits[last]]
+            margin = min([margin, *(abs(w / weights[last] - 1) for w in others)])
             break
         kept[i] = weights[i]
         before += weights[i]

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
 from pegainfer_core.contract import SamplingParams
@@ -140,6 +140,7 @@ filters = st.fixed_dictionaries(
 
 
 @given(logits_lists, filters, st.integers(0, 2**64 - 1))
+@example([-(2.0**-52), 0.0, 0.0, 0.0, 0.0], {"top_p": 0.5}, 0).via("nearly equal at the cut")
 @settings(deadline=None, max_examples=100)
 def test_equals_the_plain_implementation(
     values: list[float], params: dict[str, float], bits: int
