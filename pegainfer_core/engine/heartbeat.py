@@ -10,6 +10,8 @@ import os
 import tempfile
 import time
 
+from pegainfer_core.contract import EngineHealth, HealthState
+
 _MIN_SILENCE_S = 5.0
 _MAX_SILENCE_S = 60.0
 _STEP_FACTOR = 10.0
@@ -58,6 +60,12 @@ class Heartbeat:
     def stalled(self) -> bool:
         """Whether the engine has been silent for longer than a healthy one would be."""
         return self.silence_s > self.allowed_silence_s
+
+    def health(self) -> EngineHealth:
+        """Stalled, or ready: of an engine that nobody knows to have ended."""
+        if self.stalled:
+            return EngineHealth(HealthState.STALLED, f"no sign of life for {self.silence_s:.1f} s")
+        return EngineHealth(HealthState.READY)
 
     def close(self) -> None:
         """Unmap; the object is useless afterwards."""

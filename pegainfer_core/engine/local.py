@@ -131,10 +131,7 @@ class LocalEngine:
         """Dead once the loop ended, stalled when its heartbeat is overdue."""
         if self._closed:
             return EngineHealth(HealthState.DEAD, self._fault or "the engine was shut down")
-        if self._heartbeat.stalled:
-            silence_s = self._heartbeat.silence_s
-            return EngineHealth(HealthState.STALLED, f"no sign of life for {silence_s:.1f} s")
-        return EngineHealth(HealthState.READY)
+        return self._heartbeat.health()
 
     def close(self) -> None:
         """Fail open requests, join the engine thread and let go of the scheduler."""

@@ -12,16 +12,13 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from pegainfer_core.contract import (
-    TERMINAL_EVENTS,
     EngineError,
     EngineHealth,
     EngineInfo,
     EngineMetrics,
-    Error,
     HealthState,
     Rejected,
     StepFrame,
-    Tokens,
 )
 from pegainfer_core.engine.adapter_tickets import AdapterTickets
 from pegainfer_core.engine.command import (
@@ -34,6 +31,7 @@ from pegainfer_core.engine.command import (
     UnloadAdapter,
 )
 from pegainfer_core.engine.heartbeat import Heartbeat
+from pegainfer_core.engine.open_requests import OpenRequests
 from pegainfer_core.engine.validation import check_widths
 from pegainfer_core.engine.wire import (
     AdaptersChanged,
@@ -83,7 +81,7 @@ class ProcessEngine:
         self._heartbeat = Heartbeat()
         self._sink: FrameSink | None = None
         self._metrics = EngineMetrics()
-        self._open: dict[int, _Counts] = {}
+        self._open = OpenRequests()
         self._lock = threading.Lock()
         self._fault = ""
         self._dead = False
@@ -114,14 +112,13 @@ class ProcessEngine:
             EngineError: The engine is dead or closed.
         """
         with self._lock:
-            if self._dead or self._closing:
-                raise EngineError(self._fault or "the engine was shut down")
-            self._open[request.request_id] = _Counts(len(request.prompt_token_ids))
+            self._require_alive()
+            self._open.add(request)
             try:
                 self._send(Submit(request))
                 return
             except BaseException as error:
-                del self._open[request.request_id]
+                self._open.discard(request.request_id)
                 reason = check_widths(request) if isinstance(error, OverflowError) else None
                 if reason is None:
                     raise
@@ -141,8 +138,7 @@ class ProcessEngine:
             EngineError: The engine is dead or closed.
         """
         with self._lock:
-            if self._dead:
-                raise EngineError(self._fault)
+            self._require_alive()
             self._send(ResetPrefixCache(device_only))
 
     def adapters(self) -> list[AdapterInfo]:
@@ -169,10 +165,7 @@ class ProcessEngine:
         """Dead once the worker failed, fell silent for too long, or was closed."""
         if self._dead:
             return EngineHealth(HealthState.DEAD, self._fault or "the engine was shut down")
-        if self._heartbeat.stalled:
-            silence_s = self._heartbeat.silence_s
-            return EngineHealth(HealthState.STALLED, f"no sign of life for {silence_s:.1f} s")
-        return EngineHealth(HealthState.READY)
+        return self._heartbeat.health()
 
     def close(self) -> None:
         """Fail open requests, end the worker and wait until it is gone."""
@@ -217,6 +210,10 @@ class ProcessEngine:
         code = self._process.returncode
         raise EngineError(f"the engine process ended while starting (exit status {code})")
 
+    def _require_alive(self) -> None:
+        if self._dead or self._closing:
+            raise EngineError(self._fault or "the engine was shut down")
+
     def _send_if_alive(self, change: LoadAdapter | UnloadAdapter) -> None:
         with self._lock:
             if self._dead or self._closing:
@@ -250,12 +247,7 @@ class ProcessEngine:
         self._end()
 
     def _deliver(self, frame: StepFrame) -> None:
-        counts = self._open
-        for event in frame.events:
-            if isinstance(event, Tokens):
-                counts[event.request_id].completion_tokens += len(event.token_ids)
-            elif isinstance(event, TERMINAL_EVENTS):
-                counts.pop(event.request_id, None)
+        self._open.note(frame)
         if self._sink is not None:
             self._sink(frame)
 
@@ -265,12 +257,8 @@ class ProcessEngine:
         with self._lock:
             self._dead = True
             self._fault = "" if self._closing else message
-            open_requests, self._open = self._open, {}
+            events = self._open.fail_all(message)
         self._adapters.fail_all(message)
-        events = [
-            Error(request_id, message, counts.prompt_tokens, counts.completion_tokens)
-            for request_id, counts in open_requests.items()
-        ]
         if events and self._sink is not None:
             self._sink(StepFrame(list(events)))
 
@@ -303,13 +291,3 @@ class ProcessEngine:
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()
-
-
-class _Counts:
-    """What an open request has received, for the terminal it gets if the worker dies."""
-
-    __slots__ = ("completion_tokens", "prompt_tokens")
-
-    def __init__(self, prompt_tokens: int) -> None:
-        self.prompt_tokens = prompt_tokens
-        self.completion_tokens = 0

@@ -170,6 +170,8 @@ def test_close_fails_open_requests_and_refuses_new_ones(start_echo) -> None:
         assert "shut down" in events[-1].message
         with pytest.raises(EngineError, match="shut down"):
             client.submit([1], PARAMS)
+        with pytest.raises(EngineError, match="shut down"):
+            client.reset_prefix_cache()
         assert client.health().state is HealthState.DEAD
 
     run(start_echo(echo_decode_ms=1.0), use)
