@@ -13,7 +13,7 @@ import numpy as np
 from pegainfer_core.backend.base import Backend
 from pegainfer_core.backend.cuda import cublaslt
 from pegainfer_core.backend.cuda.arrays import address, dense, element, empty_tensor, widened
-from pegainfer_core.backend.cuda.cuda_batch import AttentionLimits, CudaBatch, MetadataUpload
+from pegainfer_core.backend.cuda.cuda_batch import CudaBatch
 from pegainfer_core.backend.cuda.cuda_ops import CudaOps
 from pegainfer_core.backend.cuda.cuda_page_mover import CudaPageMover, CudaStateMover
 from pegainfer_core.backend.cuda.cuda_recurrent_ops import CudaRecurrentOps
@@ -28,6 +28,7 @@ from pegainfer_core.backend.cuda.memory_budget import (
     require_room_for_states,
     require_room_for_weights,
 )
+from pegainfer_core.backend.cuda.metadata_upload import MetadataUpload
 from pegainfer_core.backend.cuda.parameters import ParameterReader
 from pegainfer_core.backend.cuda.piece_scratch import delta_sizes
 from pegainfer_core.backend.cuda.products import Products
@@ -38,7 +39,7 @@ from pegainfer_core.backend.cuda.tuned_products import (
     decoder_products,
     hybrid_products,
 )
-from pegainfer_core.backend.cuda.work_items import PrefillLimits
+from pegainfer_core.backend.cuda.work_items import AttentionLimits, PrefillLimits
 from pegainfer_core.backend.dtype import DType
 from pegainfer_core.backend.kv_pool import KvPool
 from pegainfer_core.backend.state_pool import StatePool

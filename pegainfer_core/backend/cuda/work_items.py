@@ -82,6 +82,20 @@ class PrefillLimits(NamedTuple):
     target: int
 
 
+class AttentionLimits(NamedTuple):
+    """How attention work is cut.
+
+    Attributes:
+        target_items: Parts of contexts that keep the device busy.
+        item_block: Positions that parts are multiples of.
+        prefill: How prefilling rows are cut.
+    """
+
+    target_items: int
+    item_block: int
+    prefill: PrefillLimits
+
+
 def max_prefill_items(max_rows: int, max_tokens: int, limits: PrefillLimits) -> int:
     """Most pieces of a step."""
     return max_rows + max_tokens // limits.tile + max_split_parts(limits)

@@ -69,9 +69,9 @@ def run(case: Case) -> None:
 
 class _Layer:
     def __init__(self, case: Case) -> None:
-        from pegainfer_core.backend.cuda.cuda_batch import AttentionLimits
         from pegainfer_core.backend.cuda.cuda_products import CudaProducts
         from pegainfer_core.backend.cuda.cuda_recurrent_ops import CudaRecurrentOps
+        from pegainfer_core.backend.cuda.work_items import AttentionLimits
 
         self.case = case
         key_heads, value_heads, key_dim, value_dim, taps = case.heads
@@ -168,7 +168,7 @@ class _Layer:
         return metadata
 
     def _step(self, number: int, rows: tuple[Row, ...]) -> None:
-        from pegainfer_core.backend.cuda.cuda_batch import MetadataUpload
+        from pegainfer_core.backend.cuda.metadata_upload import MetadataUpload
 
         metadata = self._metadata(rows)
         count, shape = metadata.num_tokens, self.shape

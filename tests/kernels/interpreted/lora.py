@@ -53,8 +53,8 @@ def run(case: Case) -> None:
 
 class _Site:
     def __init__(self, case: Case) -> None:
-        from pegainfer_core.backend.cuda.cuda_batch import AttentionLimits
         from pegainfer_core.backend.cuda.cuda_lora import CudaLora
+        from pegainfer_core.backend.cuda.work_items import AttentionLimits
 
         self.case = case
         self.random = np.random.default_rng()
@@ -102,7 +102,7 @@ class _Site:
         return self.random.standard_normal(shape).astype(np.float32)
 
     def _step(self, rows: tuple[tuple[int, int], ...]) -> None:
-        from pegainfer_core.backend.cuda.cuda_batch import MetadataUpload
+        from pegainfer_core.backend.cuda.metadata_upload import MetadataUpload
 
         metadata = StepMetadata(MAX_TOKENS, MAX_ROWS, 1000, 16)
         for count, slot in rows:

@@ -71,8 +71,9 @@ def run(rows: tuple[tuple[int, int], ...]) -> None:
 
 class _Layer:
     def __init__(self, rows: tuple[tuple[int, int], ...]) -> None:
-        from pegainfer_core.backend.cuda.cuda_batch import AttentionLimits, MetadataUpload
         from pegainfer_core.backend.cuda.cuda_ops import CudaOps
+        from pegainfer_core.backend.cuda.metadata_upload import MetadataUpload
+        from pegainfer_core.backend.cuda.work_items import AttentionLimits
 
         self.random = np.random.default_rng()
         self.numpy = NumpyBackend()
