@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pegainfer_core.backend.cuda.work_items import (
+    AttentionLimits,
     PrefillLimits,
     decode_items,
     max_prefill_items,
@@ -107,3 +108,10 @@ def test_a_long_prompt_is_not_split() -> None:
         np.array([0, 4096], np.int32), np.array([4096], np.int32), np.array([0]), limits
     )
     assert len(items) == 128
+
+
+def test_limits_share_the_multiprocessors_among_key_heads() -> None:
+    limits = AttentionLimits.of(num_multiprocessors=132, num_kv_heads=8, group=4)
+    assert (limits.target_items, limits.prefill.target, limits.prefill.tile) == (33, 16, 32)
+    few = AttentionLimits.of(num_multiprocessors=4, num_kv_heads=16, group=200)
+    assert (few.target_items, few.prefill.target, few.prefill.tile) == (1, 1, 1)

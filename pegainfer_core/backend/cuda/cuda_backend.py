@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import math
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final
@@ -19,7 +18,7 @@ from pegainfer_core.backend.cuda.cuda_page_mover import CudaPageMover, CudaState
 from pegainfer_core.backend.cuda.cuda_recurrent_ops import CudaRecurrentOps
 from pegainfer_core.backend.cuda.device import Device, PinnedMemory, host_address
 from pegainfer_core.backend.cuda.errors import CudaError
-from pegainfer_core.backend.cuda.faults import gpu_label, is_out_of_memory, raise_if_lost
+from pegainfer_core.backend.cuda.faults import gpu_label, raise_if_lost
 from pegainfer_core.backend.cuda.library import KernelLibrary
 from pegainfer_core.backend.cuda.memory_budget import (
     GpuMemory,
@@ -33,13 +32,14 @@ from pegainfer_core.backend.cuda.parameters import ParameterReader
 from pegainfer_core.backend.cuda.piece_scratch import delta_sizes
 from pegainfer_core.backend.cuda.products import Products
 from pegainfer_core.backend.cuda.sampling import CudaChoice
+from pegainfer_core.backend.cuda.step_recorder import StepRecorder
 from pegainfer_core.backend.cuda.step_shape import decode_sizes, prompt_sizes, step_shape
 from pegainfer_core.backend.cuda.tuned_products import (
     TunedProducts,
     decoder_products,
     hybrid_products,
 )
-from pegainfer_core.backend.cuda.work_items import AttentionLimits, PrefillLimits
+from pegainfer_core.backend.cuda.work_items import AttentionLimits
 from pegainfer_core.backend.dtype import DType
 from pegainfer_core.backend.kv_pool import KvPool
 from pegainfer_core.backend.state_pool import StatePool
@@ -51,7 +51,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from pegainfer_core.backend.batch import Batch
-    from pegainfer_core.backend.cuda.device import Recording
     from pegainfer_core.backend.decoder import AttentionShape
     from pegainfer_core.backend.kv_layout import KvLayout
     from pegainfer_core.backend.lora_site import LoraSite
@@ -63,10 +62,7 @@ if TYPE_CHECKING:
     from pegainfer_core.sampling import ChoiceDevice
     from pegainfer_core.weights import FloatType, ParameterLoader
 
-logger = logging.getLogger(__name__)
-
 _STAGING_BYTES: Final = 4 << 20
-_CTAS_A_MULTIPROCESSOR: Final = 2
 
 
 class CudaBackend(Backend):
@@ -101,7 +97,7 @@ class CudaBackend(Backend):
         self._num_kv_heads = num_kv_heads
         self._group = group
         self._record = record
-        self._records_more = record
+        self._recorder = StepRecorder(self.device)
         self._uploads: WeakKeyDictionary[StepMetadata, MetadataUpload] = WeakKeyDictionary()
         self._staging = PinnedMemory(_STAGING_BYTES)
         self._reader: ParameterReader | None = None
@@ -169,8 +165,11 @@ class CudaBackend(Backend):
         """One copy; steps of a kind that is recorded are filled up to one of its sizes."""
         upload = self._uploads.get(metadata)
         if upload is None:
+            limits = AttentionLimits.of(
+                self.device.num_multiprocessors, self._num_kv_heads, self._group
+            )
             upload = MetadataUpload(
-                self.device, metadata, self._attention_limits(), self._next_ids,
+                self.device, metadata, limits, self._next_ids,
                 recurrent=self._recurrent, num_lora_slots=self._num_lora_slots,
             )  # fmt: skip
             self._uploads[metadata] = upload
@@ -178,20 +177,10 @@ class CudaBackend(Backend):
 
     def run(self, batch: Batch, work: Callable[[Batch], None]) -> None:
         """Replay the recording of `work` at the batch's shape, made at its second use."""
-        if not isinstance(batch, CudaBatch) or batch.shape is None:
-            work(batch)
-            return
-        recordings = batch.upload.recordings
-        key = (batch.shape, work)
-        recording = recordings.get(key)
-        if recording is not None:
-            recording.replay(self.device)
-        elif key in recordings and self._records_more:
-            recordings[key] = self._run_recorded(batch, work)
+        if isinstance(batch, CudaBatch) and batch.shape is not None:
+            self._recorder.run(batch, batch.shape, work)
         else:
-            # The first use loads kernels and plans products, which no recording may do.
             work(batch)
-            recordings[key] = None
 
     def recorded_sizes(self, max_rows: int) -> list[int]:
         """Few sizes, the largest of them the limit itself; others are filled up to the next."""
@@ -252,9 +241,7 @@ class CudaBackend(Backend):
 
     def copy_pages(self, kv: KvPool, sources: list[int], targets: list[int]) -> None:
         """Copy whole pages."""
-        base, size = address(kv.pages), kv.layout.page_bytes
-        for source, target in zip(sources, targets, strict=True):
-            self.device.copy(base + target * size, base + source * size, size)
+        self._copy_items(address(kv.pages), kv.layout.page_bytes, sources, targets)
 
     def page_mover(self, kv: KvPool) -> CudaPageMover:
         """Copies on streams of its own."""
@@ -298,9 +285,7 @@ class CudaBackend(Backend):
         """Copy whole slots, in stream order."""
         for part in (states.memory, states.conv):
             size = math.prod(part.shape[1:]) * part.dtype.itemsize
-            base = address(part)
-            for source, target in zip(sources, targets, strict=True):
-                self.device.copy(base + target * size, base + source * size, size)
+            self._copy_items(address(part), size, sources, targets)
 
     def state_mover(self, states: StatePool) -> CudaStateMover:
         """Copies on streams of its own."""
@@ -316,41 +301,16 @@ class CudaBackend(Backend):
             self.device.synchronize()
         self._uploads.clear()
 
-    def _run_recorded(self, batch: CudaBatch, work: Callable[[Batch], None]) -> Recording | None:
-        """Record and run once; without memory for that, run as it is, now and later."""
-        try:
-            recording = self.device.record(lambda: work(batch))
-            recording.replay(self.device)
-        except Exception as error:
-            if not is_out_of_memory(error):
-                raise
-            self._records_more = False
-            free, _ = self.device.memory()
-            logger.warning(
-                "%s: no memory to record steps of %d rows (%.0f MiB are free; %s); no more steps "
-                "are recorded, which makes them slower; lower --gpu-memory-utilization or "
-                "--num-kv-pages, or silence this with --no-cuda-graph",
-                gpu_label(self.device), batch.num_tokens, free / 2**20, error,
-            )  # fmt: skip
-            work(batch)
-            return None
-        return recording
-
     def _memory(self) -> GpuMemory:
         free, total = self.device.memory()
         return GpuMemory(gpu_label(self.device), free, total, self._foreign_bytes)
 
-    def _attention_limits(self) -> AttentionLimits:
-        ctas = _CTAS_A_MULTIPROCESSOR * self.device.num_multiprocessors
-        return AttentionLimits(
-            target_items=max(ctas // self._num_kv_heads, 1),
-            item_block=catalog.DECODE_BLOCK,
-            prefill=PrefillLimits(
-                tile=catalog.prefill_tile(self._group),
-                block=catalog.PREFILL_BLOCK,
-                target=max(self.device.num_multiprocessors // self._num_kv_heads, 1),
-            ),
-        )
+    def _copy_items(
+        self, base: int, item_bytes: int, sources: list[int], targets: list[int]
+    ) -> None:
+        """Of an array at `base`, in stream order."""
+        for source, target in zip(sources, targets, strict=True):
+            self.device.copy(base + target * item_bytes, base + source * item_bytes, item_bytes)
 
 
 def _tuned_products(device: Device, library: KernelLibrary) -> TunedProducts:

@@ -7,13 +7,20 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
 
-from pegainfer_core.kernels.catalog import DECODE_ITEM_INTS
+from pegainfer_core.kernels.catalog import (
+    DECODE_BLOCK,
+    DECODE_ITEM_INTS,
+    PREFILL_BLOCK,
+    prefill_tile,
+)
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     IntArray = NDArray[np.int32]
     IntArray64 = NDArray[np.int64]
+
+_CTAS_A_MULTIPROCESSOR: Final = 2
 
 _MIN_PART_BLOCKS: Final = 2
 """Joining a shorter part costs more than it saves."""
@@ -94,6 +101,26 @@ class AttentionLimits(NamedTuple):
     target_items: int
     item_block: int
     prefill: PrefillLimits
+
+    @classmethod
+    def of(cls, num_multiprocessors: int, num_kv_heads: int, group: int) -> AttentionLimits:
+        """Such that a device's multiprocessors are busy.
+
+        Args:
+            num_multiprocessors: Of the device.
+            num_kv_heads: Of the model; each has programs of its own.
+            group: Query heads a key head, at most.
+        """
+        ctas = _CTAS_A_MULTIPROCESSOR * num_multiprocessors
+        return cls(
+            target_items=max(ctas // num_kv_heads, 1),
+            item_block=DECODE_BLOCK,
+            prefill=PrefillLimits(
+                tile=prefill_tile(group),
+                block=PREFILL_BLOCK,
+                target=max(num_multiprocessors // num_kv_heads, 1),
+            ),
+        )
 
 
 def max_prefill_items(max_rows: int, max_tokens: int, limits: PrefillLimits) -> int:
