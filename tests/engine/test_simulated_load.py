@@ -81,7 +81,7 @@ def served(
 def test_long_prompts_at_two_a_second_end_in_a_small_pool(
     reserve: Literal["on-demand", "worst-case"],
 ) -> None:
-    num_requests = 300 if reserve == "on-demand" else 80
+    num_requests = 150 if reserve == "on-demand" else 80
     trace = OpenTrace.poisson(
         num_requests=num_requests,
         per_s=2,

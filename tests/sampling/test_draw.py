@@ -18,7 +18,7 @@ from tests.sampling.rows import VOCAB, A, B, C, D, exact_choice, make_row, slow_
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-DRAWS = 4000
+DRAWS = 2000
 
 
 def draw(row: NDArray[np.float32], **params: float | int) -> Counter[int]:

@@ -106,7 +106,7 @@ def test_any_history() -> None:
     run_state_machine_as_test(
         AnyHistory,
         settings=settings(
-            max_examples=25,
+            max_examples=18,
             stateful_step_count=40,
             deadline=None,
             suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
