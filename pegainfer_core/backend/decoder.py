@@ -30,6 +30,11 @@ class AttentionShape:
     norm_eps: float
 
     @property
+    def group(self) -> int:
+        """Query heads a key head."""
+        return self.num_heads // self.num_kv_heads
+
+    @property
     def query_width(self) -> int:
         """Values in one token's queries."""
         return self.num_heads * self.head_dim

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import math
 import sys
 from typing import TYPE_CHECKING
 
 from pegainfer_core.backend.cuda.arrays import address, element
 from pegainfer_core.backend.cuda.cuda_batch import DeferredHeads
+from pegainfer_core.backend.cuda.layer_attention import LayerAttention
 from pegainfer_core.backend.cuda.pages import layer_address, page_boxes, page_values
 from pegainfer_core.backend.cuda.prefill_attention import PrefillAttention
 from pegainfer_core.backend.cuda.tensor_maps import TensorMaps
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from pegainfer_core.backend.tensor import Tensor
     from pegainfer_core.backend.workspace import Workspace
 
-_LOG2_E = math.log2(math.e)
 _COUNTER_BYTES = 1 << 20
 """For (rows, key heads) of a step, four bytes each."""
 
@@ -96,7 +95,7 @@ class CudaAttention:
             element(dtype),
             shape.head_dim,
             kv.layout.page_tokens,
-            shape.num_heads // shape.num_kv_heads,
+            shape.group,
             self._device.arch,
         )
 
@@ -116,32 +115,24 @@ class CudaAttention:
         heads, batch.deferred = batch.deferred, None
         if heads is not None and heads.layer != layer:
             raise ValueError(f"layer {layer} attends before the heads of {heads.layer} are used")
+        work = LayerAttention(batch, qkv, shape, kv, layer, attended, workspace)
         if batch.num_rows and self.takes_pages(shape, kv, qkv.dtype):
-            self._attend_pages(batch, heads, qkv, shape, kv, layer, attended, workspace)
+            self._attend_pages(work, heads)
         elif heads is not None:
-            self._attend_step(batch, heads, qkv, shape, kv, layer, attended, workspace)
+            self._attend_step(work, heads)
         elif batch.num_rows:
-            self._attend_decoding(batch, qkv, shape, kv, layer, attended, workspace)
+            self._attend_decoding(work)
         if batch.num_tiles:
-            self._prefill.attend(batch, qkv, shape, kv, layer, attended, workspace)
+            self._prefill.attend(work)
 
     def _defers_heads(self, batch: CudaBatch) -> bool:
         """Whether `attend` does the head norms, RoPE and KV write of this step on its way."""
         return not batch.num_tiles and batch.num_rows <= self._max_fused_rows
 
-    def _attend_pages(
-        self,
-        batch: CudaBatch,
-        heads: DeferredHeads | None,
-        qkv: Tensor,
-        shape: AttentionShape,
-        kv: KvPool,
-        layer: int,
-        attended: Tensor,
-        workspace: Workspace,
-    ) -> None:
+    def _attend_pages(self, work: LayerAttention, heads: DeferredHeads | None) -> None:
         """Decoding rows, with what was deferred, in one launch."""
-        partial, stats = _part_buffers(batch, shape, workspace)
+        batch, shape, kv = work.batch, work.shape, work.kv
+        partial, stats = _part_buffers(work)
         norm = cos = sin = 0
         half = shape.head_dim // 2
         if heads is not None:
@@ -150,84 +141,63 @@ class CudaAttention:
         spec = catalog.decode_pages(
             shape.head_dim,
             half,
-            kv.layout.page_tokens,
-            shape.num_heads // shape.num_kv_heads,
+            work.page_tokens,
+            shape.group,
             fused=heads is not None,
         )
         self._library.get(spec).launch(
             self._device.stream, (batch.max_items, shape.num_kv_heads),
-            address(qkv), norm, cos, sin,
+            address(work.qkv), norm, cos, sin,
             self._maps.address(page_boxes(kv, catalog.DECODE_PAGE_KEYS)),
-            layer_address(kv, layer), batch.items, batch.num_items, batch.pages,
-            address(partial), address(stats), self._counters.address, address(attended),
-            qkv.width, page_values(kv), shape.num_kv_heads, layer, shape.scale * _LOG2_E,
+            layer_address(kv, work.layer), batch.items, batch.num_items, batch.pages,
+            address(partial), address(stats), self._counters.address, address(work.attended),
+            work.qkv.width, page_values(kv), shape.num_kv_heads, work.layer, work.log2_scale,
             shape.norm_eps,
         )  # fmt: skip
 
-    def _attend_step(
-        self,
-        batch: CudaBatch,
-        heads: DeferredHeads,
-        qkv: Tensor,
-        shape: AttentionShape,
-        kv: KvPool,
-        layer: int,
-        attended: Tensor,
-        workspace: Workspace,
-    ) -> None:
+    def _attend_step(self, work: LayerAttention, heads: DeferredHeads) -> None:
         """Head norms, RoPE, KV write and attention of decoding rows in one launch."""
-        kind, group = element(qkv.dtype), shape.num_heads // shape.num_kv_heads
-        partial, stats = _part_buffers(batch, shape, workspace)
+        batch, shape, kv = work.batch, work.shape, work.kv
+        partial, stats = _part_buffers(work)
         spec = catalog.decode_attention(
-            kind,
+            work.element,
             shape.head_dim,
             heads.rope.cos.width,
-            kv.layout.page_tokens,
-            group,
+            work.page_tokens,
+            shape.group,
             overlaps=self._overlaps,
         )
         self._library.get(spec).launch(
             self._device.stream, (batch.max_items, shape.num_kv_heads),
-            address(qkv), address(heads.norm),
+            address(work.qkv), address(heads.norm),
             address(heads.rope.cos), address(heads.rope.sin), batch.positions, batch.slots,
-            layer_address(kv, layer), batch.items, batch.num_items, batch.row_items,
+            layer_address(kv, work.layer), batch.items, batch.num_items, batch.row_items,
             batch.page_starts, batch.pages, address(partial), address(stats),
-            self._counters.address, address(attended), qkv.width, page_values(kv),
-            shape.num_kv_heads, group, shape.scale * _LOG2_E, shape.norm_eps,
+            self._counters.address, address(work.attended), work.qkv.width, page_values(kv),
+            shape.num_kv_heads, shape.group, work.log2_scale, shape.norm_eps,
         )  # fmt: skip
 
-    def _attend_decoding(
-        self,
-        batch: CudaBatch,
-        qkv: Tensor,
-        shape: AttentionShape,
-        kv: KvPool,
-        layer: int,
-        attended: Tensor,
-        workspace: Workspace,
-    ) -> None:
-        layout = kv.layout
-        partial, stats = _part_buffers(batch, shape, workspace)
-        group = shape.num_heads // shape.num_kv_heads
-        spec = catalog.attend_items(element(qkv.dtype), shape.head_dim, layout.page_tokens, group)
+    def _attend_decoding(self, work: LayerAttention) -> None:
+        batch, shape, kv = work.batch, work.shape, work.kv
+        partial, stats = _part_buffers(work)
+        spec = catalog.attend_items(work.element, shape.head_dim, work.page_tokens, shape.group)
         self._library.get(spec).launch(
             self._device.stream, (batch.max_items, shape.num_kv_heads),
-            address(qkv), layer_address(kv, layer),
+            address(work.qkv), layer_address(kv, work.layer),
             batch.items, batch.num_items, batch.page_starts, batch.pages,
             address(partial), address(stats),
-            qkv.width, page_values(kv), shape.num_kv_heads, group, shape.scale * _LOG2_E,
+            work.qkv.width, page_values(kv), shape.num_kv_heads, shape.group, work.log2_scale,
         )  # fmt: skip
-        self._library.get(catalog.combine_items(element(qkv.dtype), shape.head_dim)).launch(
+        self._library.get(catalog.combine_items(work.element, shape.head_dim)).launch(
             self._device.stream,
             (batch.num_rows, shape.num_heads), address(partial), address(stats), batch.row_items,
-            address(attended), shape.num_heads,
+            address(work.attended), shape.num_heads,
         )  # fmt: skip
 
 
-def _part_buffers(
-    batch: CudaBatch, shape: AttentionShape, workspace: Workspace
-) -> tuple[Tensor, Tensor]:
+def _part_buffers(work: LayerAttention) -> tuple[Tensor, Tensor]:
     """Room for parts of rows' attention: sums, and their maxima and totals."""
+    batch, shape, workspace = work.batch, work.shape, work.workspace
     most = len(batch.metadata.context_lens) + batch.upload.limits.target_items
     partial = workspace.buffer("attention_parts", shape.query_width, DType.FLOAT32, most)
     stats = workspace.buffer("attention_stats", 2 * shape.num_heads, DType.FLOAT32, most)

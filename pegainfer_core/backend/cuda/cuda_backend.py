@@ -201,7 +201,7 @@ class CudaBackend(Backend):
     ) -> None:
         """Build and load the kernels of a decoder."""
         self._num_kv_heads = shape.num_kv_heads
-        self._group = shape.num_heads // shape.num_kv_heads
+        self._group = shape.group
         sizes = DecoderSizes(
             element=element(layout.dtype),
             hidden=hidden,

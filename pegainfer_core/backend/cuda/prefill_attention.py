@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import math
 from typing import TYPE_CHECKING, Final
 
-from pegainfer_core.backend.cuda.arrays import address, element
+from pegainfer_core.backend.cuda.arrays import address
 from pegainfer_core.backend.cuda.pages import (
     SWIZZLED_CHANNELS,
     layer_address,
@@ -20,14 +19,13 @@ from pegainfer_core.kernels import catalog
 if TYPE_CHECKING:
     from pegainfer_core.backend.cuda.cuda_batch import CudaBatch
     from pegainfer_core.backend.cuda.device import Device
+    from pegainfer_core.backend.cuda.layer_attention import LayerAttention
     from pegainfer_core.backend.cuda.library import KernelLibrary
     from pegainfer_core.backend.cuda.tensor_maps import TensorMaps
     from pegainfer_core.backend.decoder import AttentionShape
-    from pegainfer_core.backend.kv_pool import KvPool
     from pegainfer_core.backend.tensor import Tensor
     from pegainfer_core.backend.workspace import Workspace
 
-_LOG2_E = math.log2(math.e)
 _STATE_BYTES: Final = 256
 _COUNTER_BYTES: Final = 1 << 16
 """For (parts, key heads, programs of a tile), four bytes each."""
@@ -58,87 +56,57 @@ class PrefillAttention:
         sums = workspace.buffer("prefill_sums", shape.head_dim, DType.FLOAT32, rows)
         return sums, workspace.buffer("prefill_stats", 2, DType.FLOAT32, rows)
 
-    def attend(
-        self,
-        batch: CudaBatch,
-        qkv: Tensor,
-        shape: AttentionShape,
-        kv: KvPool,
-        layer: int,
-        attended: Tensor,
-        workspace: Workspace,
-    ) -> None:
+    def attend(self, work: LayerAttention) -> None:
         """Attend the rows behind a step's decoding ones.
 
         Raises:
             ValueError: The step was cut for fewer query heads a key head.
         """
-        kind, group = element(qkv.dtype), shape.num_heads // shape.num_kv_heads
-        limits = batch.upload.limits.prefill
+        shape, group = work.shape, work.shape.group
+        limits = work.batch.upload.limits.prefill
         if limits.tile > catalog.prefill_tile(group):
             raise ValueError(
                 f"a tile of {limits.tile} tokens has no room for {group} query heads a key head; "
                 "tell the backend of the decoder before its first step"
             )
-        sums, stats = self.lay_out(batch, shape, workspace)
-        page_tokens, arch = kv.layout.page_tokens, self._device.arch
-        if catalog.takes_wgmma(kind, shape.head_dim, page_tokens, group, arch):
-            self._launch_wgmma(batch, qkv, shape, kv, layer, attended, sums, stats)
+        sums, stats = self.lay_out(work.batch, shape, work.workspace)
+        arch = self._device.arch
+        if catalog.takes_wgmma(work.element, shape.head_dim, work.page_tokens, group, arch):
+            self._launch_wgmma(work, sums, stats)
         else:
-            self._launch_any(batch, qkv, shape, kv, layer, attended, sums, stats)
+            self._launch_any(work, sums, stats)
 
-    def _launch_wgmma(
-        self,
-        batch: CudaBatch,
-        qkv: Tensor,
-        shape: AttentionShape,
-        kv: KvPool,
-        layer: int,
-        attended: Tensor,
-        sums: Tensor,
-        stats: Tensor,
-    ) -> None:
+    def _launch_wgmma(self, work: LayerAttention, sums: Tensor, stats: Tensor) -> None:
         """A grid of one program a multiprocessor, which takes pieces until none is left."""
-        group = shape.num_heads // shape.num_kv_heads
-        spec = catalog.attend_tiles_wgmma(shape.head_dim, kv.layout.page_tokens, group)
+        batch, shape = work.batch, work.shape
+        spec = catalog.attend_tiles_wgmma(shape.head_dim, work.page_tokens, shape.group)
         self._library.get(spec).launch(
             self._device.stream, (self._device.num_multiprocessors, 1),
-            self._maps.address(_query_layout(qkv, shape)),
-            self._maps.address(page_boxes(kv, kv.layout.page_tokens)),
+            self._maps.address(_query_layout(work.qkv, shape)),
+            self._maps.address(page_boxes(work.kv, work.page_tokens)),
             batch.tiles, batch.num_prefill_items, batch.pages, address(sums), address(stats),
-            self._state.address + _STATE_BYTES, self._state.address, address(attended),
-            shape.num_kv_heads, layer, shape.scale * _LOG2_E,
+            self._state.address + _STATE_BYTES, self._state.address, address(work.attended),
+            shape.num_kv_heads, work.layer, work.log2_scale,
         )  # fmt: skip
 
-    def _launch_any(
-        self,
-        batch: CudaBatch,
-        qkv: Tensor,
-        shape: AttentionShape,
-        kv: KvPool,
-        layer: int,
-        attended: Tensor,
-        sums: Tensor,
-        stats: Tensor,
-    ) -> None:
-        kind, group = element(qkv.dtype), shape.num_heads // shape.num_kv_heads
-        spec = catalog.attend_tiles(kind, shape.head_dim, kv.layout.page_tokens, group)
+    def _launch_any(self, work: LayerAttention, sums: Tensor, stats: Tensor) -> None:
+        batch, shape = work.batch, work.shape
+        spec = catalog.attend_tiles(work.element, shape.head_dim, work.page_tokens, shape.group)
         self._library.get(spec).launch(
             self._device.stream,
-            (batch.num_tiles * catalog.prefill_parts(kind), shape.num_kv_heads),
-            address(qkv), layer_address(kv, layer), batch.tiles, batch.num_prefill_items,
-            batch.pages, address(sums), address(stats), self._state.address + _STATE_BYTES,
-            address(attended), qkv.width, page_values(kv), shape.num_kv_heads,
-            shape.scale * _LOG2_E,
+            (batch.num_tiles * catalog.prefill_parts(work.element), shape.num_kv_heads),
+            address(work.qkv), layer_address(work.kv, work.layer), batch.tiles,
+            batch.num_prefill_items, batch.pages, address(sums), address(stats),
+            self._state.address + _STATE_BYTES, address(work.attended), work.qkv.width,
+            page_values(work.kv), shape.num_kv_heads, work.log2_scale,
         )  # fmt: skip
 
 
 def _query_layout(qkv: Tensor, shape: AttentionShape) -> TensorLayout:
     """Queries by channel, head and token; a box holds the heads of a key head for a tile."""
-    group = shape.num_heads // shape.num_kv_heads
     return TensorLayout(
         address(qkv),
         (shape.head_dim, shape.num_heads, qkv.shape[0]),
         (shape.head_dim, qkv.width),
-        (SWIZZLED_CHANNELS, group, catalog.prefill_tile(group)),
+        (SWIZZLED_CHANNELS, shape.group, catalog.prefill_tile(shape.group)),
     )
