@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import cache
 from typing import TYPE_CHECKING, Final
 
-from pegainfer_core.kernels.catalog.sizes import power_of_two
+from pegainfer_core.kernels.catalog.sizes import count_type, power_of_two, promise, tile_width
 from pegainfer_core.kernels.spec import KernelSpec
 
 if TYPE_CHECKING:
@@ -14,7 +14,6 @@ if TYPE_CHECKING:
 
 DECODE_BLOCK: Final = 64
 """Positions a step of the decode attention takes; parts of contexts are multiples of it."""
-
 
 PREPARED_HEADS: Final = 8
 """Heads that a program prepares at a time."""
@@ -64,7 +63,7 @@ def prepare_heads(
         constants=(
             ("HEAD_DIM", head_dim),
             ("HALF", half),
-            ("BLOCK", max(power_of_two(head_dim), 16)),
+            ("BLOCK", tile_width(head_dim)),
             ("PAGE", page_tokens),
             ("NORM", int(norm)),
             ("ROPE", int(rope)),
@@ -78,7 +77,6 @@ def prepare_heads(
 def prepare_row(element: ElementType, half: int, page_tokens: int) -> KernelSpec:
     """Norm, RoPE and KV write of heads that turn as a whole."""
     pointer = f"*{element}:16"
-    aligned = ":16" if half % 16 == 0 else ""
     return KernelSpec(
         module="heads",
         function="prepare_row",
@@ -86,9 +84,9 @@ def prepare_row(element: ElementType, half: int, page_tokens: int) -> KernelSpec
             *(pointer,) * 4,
             *("*i32",) * 2,
             pointer,
-            f"i32{aligned}",
+            count_type(half),
             *("i32",) * 2,
-            f"i64{aligned}",
+            f"i64{promise(half)}",
             "fp32",
         ),
         constants=(
@@ -105,8 +103,6 @@ def prepare_row(element: ElementType, half: int, page_tokens: int) -> KernelSpec
 def attend_items(element: ElementType, head_dim: int, page_tokens: int, group: int) -> KernelSpec:
     """Decode attention over parts of contexts."""
     pointer = f"*{element}:16"
-    block_d = max(power_of_two(head_dim), 16)
-    aligned = ":16" if head_dim % 16 == 0 else ""
     return KernelSpec(
         module="decode_attention",
         function="attend_items",
@@ -115,16 +111,16 @@ def attend_items(element: ElementType, head_dim: int, page_tokens: int, group: i
             pointer,
             *("*i32",) * 4,
             *("*fp32:16",) * 2,
-            f"i32{aligned}",
-            f"i64{aligned}",
+            count_type(head_dim),
+            f"i64{promise(head_dim)}",
             "i32",
             "i32",
             "fp32",
         ),
         constants=(
             ("HEAD_DIM", head_dim),
-            ("BLOCK_D", block_d),
-            ("BLOCK_G", max(power_of_two(group), 16)),
+            ("BLOCK_D", tile_width(head_dim)),
+            ("BLOCK_G", tile_width(group)),
             ("BLOCK_N", DECODE_BLOCK if element == "bf16" else 32),
             ("PAGE", page_tokens),
         ),
@@ -145,7 +141,6 @@ def decode_attention(
 ) -> KernelSpec:
     """Everything between a decode step's QKV product and its output projection."""
     pointer = f"*{element}:16"
-    aligned = ":16" if head_dim % 16 == 0 else ""
     fast = element == "bf16"
     return KernelSpec(
         module="decode_step",
@@ -158,8 +153,8 @@ def decode_attention(
             *("*fp32:16",) * 2,
             "*i32",
             pointer,
-            f"i32{aligned}",
-            f"i64{aligned}",
+            count_type(head_dim),
+            f"i64{promise(head_dim)}",
             "i32",
             "i32",
             "fp32",
@@ -168,9 +163,9 @@ def decode_attention(
         constants=(
             ("HEAD_DIM", head_dim),
             ("HALF", half),
-            ("BLOCK_D", max(power_of_two(head_dim), 16)),
+            ("BLOCK_D", tile_width(head_dim)),
             ("BLOCK_H", power_of_two(group)),
-            ("BLOCK_G", max(power_of_two(group), 16)),
+            ("BLOCK_G", tile_width(group)),
             ("BLOCK_N", DECODE_BLOCK if fast else 32),
             ("PAGE", page_tokens),
             ("OVERLAP", int(overlaps)),
@@ -188,7 +183,7 @@ def combine_items(element: ElementType, head_dim: int) -> KernelSpec:
         module="decode_attention",
         function="combine_items",
         arguments=("*fp32:16", "*fp32:16", "*i32", f"*{element}:16", "i32"),
-        constants=(("HEAD_DIM", head_dim), ("BLOCK_D", max(power_of_two(head_dim), 16))),
+        constants=(("HEAD_DIM", head_dim), ("BLOCK_D", tile_width(head_dim))),
         num_warps=1,
     )
 

@@ -6,7 +6,7 @@ from typing import Literal
 
 import msgspec
 
-from pegainfer_core.kernels.catalog.sizes import ElementType, power_of_two
+from pegainfer_core.kernels.catalog.sizes import ElementType, promise, tile_width
 
 
 class DeltaSizes(msgspec.Struct, frozen=True, kw_only=True):
@@ -51,19 +51,19 @@ class DeltaSizes(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def conv_types(self) -> tuple[str, str]:
         """Argument types of a layer's taps or slots, and of the distance between its slots."""
-        aligned = ":16" if self.conv_width % 16 == 0 else ""
+        aligned = promise(self.conv_width)
         return f"*{self.element}{aligned}", f"i64{aligned}"
 
     @property
     def memory_types(self) -> tuple[str, str]:
         """Argument types of a layer's memories, and of the distance between their slots."""
-        aligned = ":16" if self.key_dim * self.value_dim % 16 == 0 else ""
+        aligned = promise(self.key_dim * self.value_dim)
         return f"*fp32{aligned}", f"i64{aligned}"
 
     @property
     def blocks(self) -> tuple[int, int]:
         """Channels of keys and of values, rounded up to what a tile can have."""
-        return max(power_of_two(self.key_dim), 16), max(power_of_two(self.value_dim), 16)
+        return tile_width(self.key_dim), tile_width(self.value_dim)
 
     def dims(self, key_block: int, value_block: int) -> tuple[tuple[str, int], ...]:
         """Constants of Triton's kernels."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import cache
 from typing import TYPE_CHECKING, Final
 
-from pegainfer_core.kernels.catalog.sizes import power_of_two
+from pegainfer_core.kernels.catalog.sizes import count_type, promise, tile_width
 from pegainfer_core.kernels.spec import KernelSpec
 
 if TYPE_CHECKING:
@@ -82,7 +82,6 @@ def prefill_parts(element: ElementType) -> int:
 def attend_tiles(element: ElementType, head_dim: int, page_tokens: int, group: int) -> KernelSpec:
     """Prefill attention on any architecture and type."""
     pointer = f"*{element}:16"
-    aligned = ":16" if head_dim % 16 == 0 else ""
     fast = element == "bf16"
     return KernelSpec(
         module="prefill_attention",
@@ -94,14 +93,14 @@ def attend_tiles(element: ElementType, head_dim: int, page_tokens: int, group: i
             *("*fp32:16",) * 2,
             "*i32",
             pointer,
-            f"i32{aligned}",
-            f"i64{aligned}",
+            count_type(head_dim),
+            f"i64{promise(head_dim)}",
             "i32",
             "fp32",
         ),
         constants=(
             ("HEAD_DIM", head_dim),
-            ("BLOCK_D", max(power_of_two(head_dim), 16)),
+            ("BLOCK_D", tile_width(head_dim)),
             ("GROUP", group),
             ("ROWS", PREFILL_ROWS),
             ("BLOCK_M", PREFILL_ROWS // prefill_parts(element)),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from pegainfer_core.kernels.catalog.sizes import count_type, power_of_two
+from pegainfer_core.kernels.catalog.sizes import count_type, tile_width
 from pegainfer_core.kernels.spec import KernelSpec
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ def rms_norm(
 ) -> KernelSpec:
     """RMSNorm of whole rows; weights are of another type where `weight` says so."""
     pointer, scale = f"*{element}:16", f"*{weight or element}:16"
-    block = max(power_of_two(width), 16)
+    block = tile_width(width)
     return KernelSpec(
         module="rows",
         function="rms_norm",

@@ -34,11 +34,21 @@ class DecoderSizes(msgspec.Struct, frozen=True, kw_only=True):
     page_tokens: int
 
 
+def promise(value: int) -> str:
+    """Ending of an argument's type: the promise of a multiple of 16 where a value is one."""
+    return ":16" if value % 16 == 0 else ""
+
+
 def count_type(value: int) -> str:
-    """Argument type of a count, with the promise that it is a multiple of 16 where it is."""
-    return "i32:16" if value % 16 == 0 else "i32"
+    """Argument type of a count, with that promise."""
+    return f"i32{promise(value)}"
 
 
 def power_of_two(value: int) -> int:
     """The smallest power of two that is not below a value."""
     return 1 << max(value - 1, 0).bit_length()
+
+
+def tile_width(value: int) -> int:
+    """The smallest power of two that holds a value and that products of tiles take."""
+    return max(power_of_two(value), 16)
