@@ -13,6 +13,8 @@ from pegainfer_core.plugin import RequestRecord
 from pegainfer_core.text import TextOutput
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from pegainfer_core.contract import TokenEvent, TokenLogprobs
     from pegainfer_core.llm.job import Job
     from pegainfer_core.text import Tokenizer
@@ -30,6 +32,20 @@ class TextSettings(msgspec.Struct, frozen=True, kw_only=True):
     stop: tuple[str, ...] = ()
     include_stop: bool = False
     skip_special_tokens: bool = True
+
+    @classmethod
+    def of(
+        cls, stop: str | Sequence[str] | None, include_stop: bool, skip_special_tokens: bool
+    ) -> TextSettings:
+        """Read what a caller gave.
+
+        Raises:
+            ValueError: A stop string is empty.
+        """
+        strings = (stop,) if isinstance(stop, str) else tuple(stop or ())
+        if not all(strings):
+            raise ValueError("stop must not hold an empty string")
+        return cls(stop=strings, include_stop=include_stop, skip_special_tokens=skip_special_tokens)
 
 
 class Answer:

@@ -2,41 +2,39 @@
 
 from __future__ import annotations
 
-import functools
 import logging
 import os
 import weakref
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from pegainfer_core.contract import CoreOptions, EngineError, HealthState, SamplingParams
 from pegainfer_core.llm.answer import TextSettings
 from pegainfer_core.llm.batch import run_batch
-from pegainfer_core.llm.job import encode, make_jobs, read_prompts
+from pegainfer_core.llm.conversations import read_conversations
+from pegainfer_core.llm.job import make_jobs, read_prompts
 from pegainfer_core.llm.options import split_options
 from pegainfer_core.llm.progress import ProgressBar
 from pegainfer_core.llm.prompt_error import PromptError
 from pegainfer_core.llm.session import EngineSession
 from pegainfer_core.plugin import PluginHost, choose_model, plan_launch
-from pegainfer_core.text import ChatTemplateError, ModelText
+from pegainfer_core.text import ModelText
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
     from types import TracebackType
     from typing import Self
 
     from pegainfer_core.contract import EngineInfo, EngineMetrics
     from pegainfer_core.llm.answer import Answer
+    from pegainfer_core.llm.conversations import Conversations
     from pegainfer_core.llm.job import ParamsArgument, Prompt, Prompts
     from pegainfer_core.llm.options import OptionValue
     from pegainfer_core.llm.request_output import RequestOutput
     from pegainfer_core.text import Tokenizer
 
 _log = logging.getLogger("pegainfer.llm")
-
-Message = Mapping[str, object]
-"""A chat message in the OpenAI form."""
 
 
 class LLM:
@@ -196,13 +194,13 @@ class LLM:
             ValueError: The lists differ in length, a stop string is empty, or `n` is less than 1.
             EngineError: The engine died, or this object is closed.
         """
-        settings = _text_settings(stop, include_stop_str_in_output, skip_special_tokens)
+        settings = TextSettings.of(stop, include_stop_str_in_output, skip_special_tokens)
         read = read_prompts(prompts, self._text.tokenizer)
         return self._answer(read, sampling_params, settings, n, use_tqdm, lora)
 
     def chat(
         self,
-        messages: Sequence[Message] | Sequence[Sequence[Message]],
+        messages: Conversations,
         sampling_params: ParamsArgument = None,
         *,
         chat_template_kwargs: Mapping[str, object] | None = None,
@@ -241,23 +239,15 @@ class LLM:
             ValueError: As for `generate`.
             EngineError: As for `generate`.
         """
-        settings = _text_settings(stop, include_stop_str_in_output, skip_special_tokens)
-        if add_generation_prompt is None:
-            add_generation_prompt = not continue_final_message
-        render = functools.partial(
-            self._text.chat_template.render,
+        settings = TextSettings.of(stop, include_stop_str_in_output, skip_special_tokens)
+        prompts = read_conversations(
+            messages,
+            self._text,
             tools=tools,
             add_generation_prompt=add_generation_prompt,
             continue_final_message=continue_final_message,
-            template_kwargs={**self._text.template_defaults, **(chat_template_kwargs or {})},
+            template_kwargs=chat_template_kwargs,
         )
-        texts: list[str] = []
-        for index, conversation in enumerate(_conversations(messages)):
-            try:
-                texts.append(render(conversation))
-            except ChatTemplateError as error:
-                raise PromptError(index, str(error)) from error
-        prompts = encode(texts, self._text.tokenizer, add_special_tokens=False)
         return self._answer(prompts, sampling_params, settings, n, use_tqdm, lora)
 
     def close(self) -> None:
@@ -308,22 +298,3 @@ class LLM:
         if self._session.client.health().state is HealthState.DEAD:
             raise EngineError(f"the engine died: {answers[index].detail}")
         raise PromptError(index // n, answers[index].detail, outputs)
-
-
-def _text_settings(
-    stop: str | Sequence[str] | None, include_stop: bool, skip_special_tokens: bool
-) -> TextSettings:
-    strings = (stop,) if isinstance(stop, str) else tuple(stop or ())
-    if not all(strings):
-        raise ValueError("stop must not hold an empty string")
-    return TextSettings(
-        stop=strings, include_stop=include_stop, skip_special_tokens=skip_special_tokens
-    )
-
-
-def _conversations(
-    messages: Sequence[Message] | Sequence[Sequence[Message]],
-) -> Sequence[Sequence[Message]]:
-    if messages and isinstance(messages[0], Mapping):
-        return [cast("Sequence[Message]", messages)]
-    return cast("Sequence[Sequence[Message]]", messages)
