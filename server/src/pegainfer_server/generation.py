@@ -1,12 +1,11 @@
 """One running request: engine events in, pieces of the answer out, a record at the end.
 
-Knows text and time, but nothing of how pieces are shown.
+Knows text, but nothing of how pieces are shown.
 """
 
 from __future__ import annotations
 
 import contextlib
-import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Protocol
 
@@ -27,6 +26,7 @@ from pegainfer_core.text import AnswerDelta, join_deltas
 from pegainfer_server.answer_output import AnswerOutput
 from pegainfer_server.api_error import ApiError, invalid, rejected
 from pegainfer_server.protocol.usage import Usage
+from pegainfer_server.timeline import Timeline
 
 if TYPE_CHECKING:
     from pegainfer_core.contract import TokenEvent
@@ -122,15 +122,9 @@ class Generation:
         self.abandoned = False
         self._model = model
         self._owner = owner
-        self._token_gap = owner.token_gap_histogram()
+        self._timeline = Timeline(owner.token_gap_histogram())
         self._error: ApiError | None = None
         self._closed = False
-        self._arrival_unix_s = time.time()
-        self._arrival_s = time.monotonic()
-        self._scheduled_s: float | None = None
-        self._first_token_s: float | None = None
-        self._last_token_s = 0.0
-        self._num_timed = 0
         self._cached_tokens = 0
         self._echo = job.echo
         self._output = AnswerOutput(job, model.tokenizer, model.text.end_token_ids)
@@ -175,7 +169,7 @@ class Generation:
                     self._take(event, pieces)
                 if self.ending is not None:
                     break
-            self._time_tokens()
+            self._timeline.note_tokens(self._output.num_tokens)
         # An error waits for the next call when there is something to show before it.
         if self._error is not None and not pieces:
             raise self._error
@@ -201,7 +195,7 @@ class Generation:
 
     def _take(self, event: TokenEvent, pieces: list[Piece]) -> None:
         if isinstance(event, Scheduled):
-            self._scheduled_s = event.scheduled_s
+            self._timeline.note_start(event.scheduled_s)
             self._cached_tokens = event.cached_tokens
             if self.job.params.prompt_logprobs is None:
                 self._take_echo(pieces)
@@ -232,20 +226,6 @@ class Generation:
         kept = delta.num_tokens
         logprobs = event.logprobs[:kept] if event.logprobs is not None else None
         return Piece(delta.text, event.token_ids[:kept], logprobs, offsets, answer=answer)
-
-    def _time_tokens(self) -> None:
-        """Note when tokens arrived; several that came together share the gap evenly."""
-        num_new = self._output.num_tokens - self._num_timed
-        if num_new == 0:
-            return
-        now_s = time.monotonic()
-        if self._first_token_s is None:
-            self._first_token_s = self._last_token_s = now_s
-            num_new -= 1
-        if num_new:
-            self._token_gap.observe((now_s - self._last_token_s) / num_new, num_new)
-        self._last_token_s = now_s
-        self._num_timed = self._output.num_tokens
 
     def _finish(self, event: Finished, pieces: list[Piece]) -> None:
         last = Piece("", [], [] if self.job.logprobs is not None else None)
@@ -278,13 +258,12 @@ class Generation:
             pieces.append(Piece(echo.text, ids, logprobs, echo.text_offsets, echoed=True))
 
     def _record(self) -> RequestRecord:
-        now_s = time.monotonic()
         reason = self.ending.finish_reason if self.ending else _ABORTED
         detail = ""
         if self._error is not None:
             detail = self._error.detail.message
             reason = "error" if self._error.status >= 500 else "rejected"
-        job = self.job
+        job, timeline = self.job, self._timeline
         return RequestRecord(
             request_id=self.stream.request_id,
             external_id=job.request_id,
@@ -294,15 +273,12 @@ class Generation:
             stream=job.stream,
             finish_reason=_ABORTED if self.abandoned and self._error is None else reason,
             detail=detail,
-            arrival_unix_s=self._arrival_unix_s,
-            scheduled_s=self._since_arrival(self._scheduled_s),
-            first_token_s=self._since_arrival(self._first_token_s),
-            finished_s=now_s - self._arrival_s,
+            arrival_unix_s=timeline.arrival_unix_s,
+            scheduled_s=timeline.scheduled_s,
+            first_token_s=timeline.first_token_s,
+            finished_s=timeline.elapsed_s,
             prompt_tokens=len(job.prompt_token_ids),
             cached_tokens=self._cached_tokens,
             completion_tokens=self._output.num_tokens,
             lora=self._lora,
         )
-
-    def _since_arrival(self, moment_s: float | None) -> float | None:
-        return None if moment_s is None else max(moment_s - self._arrival_s, 0.0)
