@@ -33,6 +33,9 @@ class Admission:
     only. In the worst-case mode it reserves all that the request may ever use, and preemption
     never happens.
 
+    Raises:
+        ValueError: The plan promises answers of a form, and there are no `grammars` for them.
+
     Attributes:
         max_num_seqs: Most requests that run at once.
         prefix_query_tokens: Prompt tokens looked up in the prefix cache so far.
@@ -48,6 +51,12 @@ class Admission:
         *,
         grammars: GrammarDesk | None = None,
     ) -> None:
+        if plan.capabilities.structured and grammars is None:
+            # Else the first request for a form would find out, and end the engine.
+            raise ValueError(
+                "the plan states the capability structured, but grammars is None: give what "
+                "open_grammars makes to Admission and to BuiltEngine"
+            )
         self._plan = plan
         self._grammars = grammars
         self._kv = kv
@@ -131,7 +140,10 @@ class Admission:
             return None
         found = None if self._grammars is None else self._grammars.take(request.request_id)
         if found is None:
-            raise RuntimeError(f"the grammar of request {request.request_id} was never read")
+            raise RuntimeError(
+                f"the grammar of request {request.request_id} was never read; BuiltEngine must "
+                "have the grammars of Admission"
+            )
         return found
 
     def _soon_needed(self, sequence: Sequence) -> int:

@@ -214,3 +214,8 @@ def test_a_start_leaves_room_for_what_those_that_run_will_need() -> None:
         0,
     ]
     assert kv.num_available == 64 - 5 * 8
+
+
+def test_forms_that_the_plan_promises_need_grammars() -> None:
+    with pytest.raises(ValueError, match="structured, but grammars is None: give what open_gramm"):
+        admission(capabilities=EngineCapabilities(structured=True))
