@@ -1,6 +1,7 @@
 """`POST /v1/completions`."""
 
 import asyncio
+from collections.abc import Sequence
 from typing import Annotated
 
 from litestar import Request, post
@@ -15,7 +16,13 @@ from pegainfer_server.answer.several import ChoicesReply, stream_reply
 from pegainfer_server.answer.whole import encode_completions
 from pegainfer_server.api_error import invalid
 from pegainfer_server.job import Echo, Job
-from pegainfer_server.prompt import Prompt, completion_inputs, completion_prompts, fit_context
+from pegainfer_server.prompt import (
+    CompletionInput,
+    Prompt,
+    completion_inputs,
+    completion_prompts,
+    fit_context,
+)
 from pegainfer_server.protocol.completion import (
     DEFAULT_MAX_TOKENS,
     CompletionRequest,
@@ -74,21 +81,7 @@ async def completion_jobs(
     wish = structured_wish(data)
     given = completion_inputs(data.prompt)
     check_num_choices(data, len(given))
-    add_special_tokens = data.add_special_tokens is not False
-    encoded = await completion_prompts(
-        model, given, add_special_tokens, must_fit=data.truncate_prompt_tokens is None
-    )
-    prompts = [
-        fit_context(
-            prompt,
-            model.info.max_model_len,
-            asked=data.max_tokens,
-            default=DEFAULT_MAX_TOKENS,
-            truncate=data.truncate_prompt_tokens,
-            param=prompt.param,
-        )
-        for prompt in encoded
-    ]
+    prompts = await _fitted_prompts(model, data, given)
     first, max_tokens = prompts[0]
     job = Job.of(
         data,
@@ -108,10 +101,7 @@ async def completion_jobs(
             structured=None if wish is None else wish.form,
         ),
     )
-    echoes: list[Echo | None] = [None] * len(prompts)
-    if data.echo:
-        skips = job.skip_special_tokens
-        echoes = [await _echo(prompt, model.tokenizer, skips) for prompt, _ in prompts]
+    skips = job.skip_special_tokens
     return [
         replace(
             job,
@@ -119,9 +109,30 @@ async def completion_jobs(
             prompt_token_ids=prompt.token_ids,
             prompt_param=prompt.param,
             params=replace(job.params, max_tokens=max_tokens),
-            echo=echo,
+            echo=await _echo(prompt, model.tokenizer, skips) if data.echo else None,
         )
-        for index, ((prompt, max_tokens), echo) in enumerate(zip(prompts, echoes, strict=True))
+        for index, (prompt, max_tokens) in enumerate(prompts)
+    ]
+
+
+async def _fitted_prompts(
+    model: ServedModel, data: CompletionRequest, given: Sequence[CompletionInput]
+) -> list[tuple[Prompt, int | None]]:
+    """The prompts as ids, each with its limit on generated tokens."""
+    add_special_tokens = data.add_special_tokens is not False
+    encoded = await completion_prompts(
+        model, given, add_special_tokens, must_fit=data.truncate_prompt_tokens is None
+    )
+    return [
+        fit_context(
+            prompt,
+            model.info.max_model_len,
+            asked=data.max_tokens,
+            default=DEFAULT_MAX_TOKENS,
+            truncate=data.truncate_prompt_tokens,
+            param=prompt.param,
+        )
+        for prompt in encoded
     ]
 
 
