@@ -80,11 +80,6 @@ class KvManager:
         return self.pool.num_available - self._num_promised
 
     @property
-    def caches_prefixes(self) -> bool:
-        """Whether pages may be found again by their content."""
-        return self._cache is not None
-
-    @property
     def num_dropped_event_batches(self) -> int:
         """Steps whose events were not delivered."""
         return self._events.num_dropped if self._events is not None else 0

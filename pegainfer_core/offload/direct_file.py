@@ -16,8 +16,6 @@ if TYPE_CHECKING:
 
 BLOCK_BYTES: Final = 4096
 _O_DIRECT: Final = getattr(os, "O_DIRECT", 0)
-MAX_BUFFERS: Final = 512
-"""Most buffers in one transfer; the kernel's limit is 1024."""
 
 
 class DirectFile:

@@ -94,14 +94,6 @@ class DeviceStepSampler(StepSampler):
         reports = self._device.score(logits, np.array(token_ids, np.int32), words)
         return [report_logprobs(*pair) for pair in zip(reports, top_ks, strict=True)]
 
-    def needs_newest_ids(self, row: ChoiceRow) -> bool:
-        """See `StepSampler.needs_newest_ids`: bad sequences with two or more unread ids are."""
-        if row.sequence.grammar is not None:
-            return False  # `put_masks` comes when they were.
-        num_unread = row.position - len(row.sequence.token_ids)
-        bad = row.sequence.request.params.bad_token_sequences
-        return num_unread > 1 and any(len(sequence) > 1 for sequence in bad)
-
     def forget(self, request_id: int) -> None:
         """See `StepSampler.forget`."""
         slot = self._slots.pop(request_id, None)

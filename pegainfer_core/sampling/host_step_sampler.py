@@ -61,10 +61,6 @@ class HostStepSampler(StepSampler):
         rows = zip(values, token_ids, top_ks, strict=True)
         return [row_logprobs(row[None], [token_id], top_k)[0] for row, token_id, top_k in rows]
 
-    def needs_newest_ids(self, row: ChoiceRow) -> bool:
-        """See `StepSampler.needs_newest_ids`: always."""
-        return True
-
     def forget(self, request_id: int) -> None:
         """See `StepSampler.forget`."""
         self._rows = []

@@ -88,7 +88,7 @@ class StepSampler(ABC):
             The least work that covers all rows.
 
         Raises:
-            ValueError: A row needs ids that were not read, see `needs_newest_ids`.
+            ValueError: A row needs ids that were not read.
         """
 
     @abstractmethod
@@ -126,10 +126,6 @@ class StepSampler(ABC):
             token_ids: n ids.
             top_ks: How many most likely tokens to report beside each.
         """
-
-    def needs_newest_ids(self, row: ChoiceRow) -> bool:
-        """Whether a row can only be packed when all its ids were read."""
-        return False
 
     @abstractmethod
     def forget(self, request_id: int) -> None:

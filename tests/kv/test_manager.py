@@ -97,7 +97,6 @@ def test_generated_tokens_are_found_by_the_next_turn() -> None:
 
 def test_without_cache_pages_go_straight_back() -> None:
     kv = manager(prefix_cache=False)
-    assert not kv.caches_prefixes
     for _ in range(2):
         assert serve(kv, list(range(3 * B))) == 0
         assert (kv.pool.num_free, kv.pool.num_cached) == (20, 0)

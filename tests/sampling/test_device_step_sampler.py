@@ -175,13 +175,9 @@ def test_tables_are_given_back() -> None:
 def test_what_cannot_be_packed_is_named() -> None:
     sampler = DeviceStepSampler(NumpyDevice(VOCAB), 0)
     bad = sequence(SamplingParams(bad_token_sequences=[[1, 2]]))
-    ahead = ChoiceRow(bad, 5)
-    assert sampler.needs_newest_ids(ahead)
-    assert not sampler.needs_newest_ids(ChoiceRow(bad, 4))
-    assert not sampler.needs_newest_ids(ChoiceRow(sequence(SamplingParams()), 9))
     words = np.zeros((1, WORDS), np.int32)
     with pytest.raises(ValueError, match="request 0 has bad sequences and 2 unread ids"):
-        sampler.pack([ahead], words)
+        sampler.pack([ChoiceRow(bad, 5)], words)
     penalised = sequence(SamplingParams(presence_penalty=1.0), 1)
     with pytest.raises(ValueError, match="begins to count at token 4, but 3 of its tokens"):
         sampler.pack([ChoiceRow(penalised, 4)], words)

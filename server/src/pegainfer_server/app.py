@@ -47,8 +47,6 @@ if TYPE_CHECKING:
 # Litestar's words, and its only sign, for a body that stops half-way: no fault of this server.
 _CLIENT_GONE = "client disconnected prematurely"
 
-RoutesHook = "Callable[[AppConfig], Sequence[tuple[str, Sequence[object]]]]"
-
 
 def create_app(
     state: ServerState,
