@@ -21,7 +21,7 @@ from pegainfer_core.testing import KvTierConformance
 from pegainfer_core.testing.conformance import FOREIGN_CONFIGS, Requirements
 from pegainfer_core.testing.conformance.subject import Subject
 from tests.docs.pages import ECHO, PLUGIN_DOCS, ROOT, SHOWN, Block, blocks, files, headings
-from tests.docs.surface import PACKAGES, public_names, rendered
+from tests.docs.surface import PACKAGES, public_names, rendered, summary
 
 HOOKS = PLUGIN_DOCS / "hooks.md"
 HOW_TO_REFRESH = "stale; run python -m tests.docs.refresh"
@@ -79,6 +79,16 @@ def test_every_public_name_exists(package: str) -> None:
     for name in public_names(package):
         assert getattr(module, name) is not None
     assert len(set(module.__all__)) == len(module.__all__)
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_every_public_class_and_function_says_what_it_is(package: str) -> None:
+    module = import_module(f"pegainfer_core.{package}")
+    for name in public_names(package):
+        if inspect.isclass(getattr(module, name)) or inspect.isfunction(getattr(module, name)):
+            words = summary(package, name)
+            # A dataclass without a docstring is given its signature.
+            assert len(words) > 10 and not words.startswith(f"{name}("), name
 
 
 def test_the_surface_page_is_current() -> None:
