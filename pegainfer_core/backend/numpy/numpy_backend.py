@@ -19,9 +19,8 @@ from pegainfer_core.backend.numpy.matrix_order import in_product_order
 from pegainfer_core.backend.numpy.numpy_batch import NumpyBatch
 from pegainfer_core.backend.numpy.numpy_kv_pool import NumpyKvPool
 from pegainfer_core.backend.numpy.numpy_ops import NumpyOps
-from pegainfer_core.backend.numpy.numpy_page_mover import NumpyPageMover
+from pegainfer_core.backend.numpy.numpy_page_mover import NumpyPageMover, NumpyStateMover
 from pegainfer_core.backend.numpy.numpy_recurrent_ops import NumpyRecurrentOps
-from pegainfer_core.backend.numpy.numpy_state_mover import NumpyStateMover
 from pegainfer_core.backend.numpy.product_mode import ProductMode
 from pegainfer_core.backend.numpy.thread_team import ThreadTeam
 from pegainfer_core.backend.state_pool import StatePool
