@@ -31,19 +31,15 @@ class ChatChunks(DoneMarked):
         self._id = f"chatcmpl-{job.request_id}"
         self._view = LogprobsView(tokenizer, job.logprobs or 0, tokens_as_ids=job.tokens_as_ids)
         self._index = job.index
-        plain = ChatChunkChoice(
-            index=job.index, delta=ChatDelta(content=TEXT_MARKER), finish_reason=None
-        )
+        plain = self._choice(ChatDelta(content=TEXT_MARKER))
         self._head, self._tail = split_around_text(self._chunk([plain]), TEXT_MARKER)
-        thought = ChatDelta(reasoning_content=TEXT_MARKER, reasoning=TEXT_MARKER)
-        thinking = ChatChunkChoice(index=job.index, delta=thought, finish_reason=None)
+        thinking = self._choice(ChatDelta(reasoning_content=TEXT_MARKER, reasoning=TEXT_MARKER))
         # Its text stands there twice.
         self._around_reasoning = event(self._chunk([thinking])).split(encode_json(TEXT_MARKER))
 
     def opening(self) -> bytes:
         """The role, which clients wait for before any text."""
-        delta = ChatDelta(role="assistant", content="")
-        chunk = self._chunk([ChatChunkChoice(index=self._index, delta=delta, finish_reason=None)])
+        chunk = self._chunk([self._choice(ChatDelta(role="assistant", content=""))])
         if self._job.return_token_ids:
             chunk = self._chunk(chunk.choices, prompt_token_ids=self._job.prompt_token_ids)
         return event(chunk)
@@ -71,12 +67,8 @@ class ChatChunks(DoneMarked):
             return self._head + encode_json(text) + self._tail if text else b""
         if not (answer.content or answer.tool_calls):
             return encode_json(answer.reasoning).join(self._around_reasoning)
-        return b"".join(
-            event(
-                self._chunk([ChatChunkChoice(index=self._index, delta=delta, finish_reason=None)])
-            )
-            for delta in _deltas(answer)
-        )
+        choices = map(self._choice, _deltas(answer))
+        return b"".join(event(self._chunk([choice])) for choice in choices)
 
     def _detailed(self, piece: Piece, usage: Usage | None) -> bytes:
         """What belongs to the piece's tokens comes with its first event."""
@@ -89,10 +81,8 @@ class ChatChunks(DoneMarked):
             token_ids=piece.new_token_ids if job.return_token_ids else UNSET,
             finish_reason=None,
         )
-        others = [
-            ChatChunkChoice(index=self._index, delta=d, finish_reason=None) for d in deltas[1:]
-        ]
-        return b"".join(event(self._chunk([choice], usage)) for choice in (first, *others))
+        choices = (first, *map(self._choice, deltas[1:]))
+        return b"".join(event(self._chunk([choice], usage)) for choice in choices)
 
     def _ending(self, ending: Ending, usage: Usage | None) -> bytes:
         choice = ChatChunkChoice(
@@ -102,6 +92,9 @@ class ChatChunks(DoneMarked):
             stop_reason=ending.stop_reason,
         )
         return event(self._chunk([choice], usage))
+
+    def _choice(self, delta: ChatDelta) -> ChatChunkChoice:
+        return ChatChunkChoice(index=self._index, delta=delta, finish_reason=None)
 
     def _chunk(
         self,
