@@ -93,6 +93,7 @@ define make-venv
 		{ echo "$(PYTHON) is older than Python 3.11; set PYTHON=..." >&2; exit 1; }
 	@$(PYTHON) -c 'import ensurepip, venv' || \
 		{ echo "$(PYTHON) has no venv module (Debian: apt install python3-venv)" >&2; exit 1; }
+	@echo "installing $(2) into $(1), which takes some minutes the first time"
 	$(PYTHON) -m venv $(1)
 	$(1)/bin/python -m pip install --quiet --disable-pip-version-check -r $(2)
 	@touch $(1)/.installed
