@@ -12,8 +12,9 @@ from pegainfer_server.answer.reply import Reply
 from pegainfer_server.answer.several import ChoicesReply, stream_reply
 from pegainfer_server.answer.whole import encode_chats
 from pegainfer_server.api_error import invalid
+from pegainfer_server.chat_prompt import chat_prompt
 from pegainfer_server.job import Job
-from pegainfer_server.prompt import Prompt, chat_prompt, fit_context
+from pegainfer_server.prompt import Prompt, fit_context
 from pegainfer_server.protocol.chat import ChatRequest, ChatResponse
 from pegainfer_server.protocol.refused import REFUSED_IN_CHAT
 from pegainfer_server.request_id import adopt_request_id

@@ -11,7 +11,8 @@ from pegainfer_core.text import TokenizerError
 from pegainfer_server.answer.reply import BytesReply
 from pegainfer_server.answer.sse import encode_json
 from pegainfer_server.api_error import invalid
-from pegainfer_server.prompt import chat_prompt, completion_inputs, completion_prompts
+from pegainfer_server.chat_prompt import chat_prompt
+from pegainfer_server.prompt import completion_inputs, completion_prompts
 from pegainfer_server.protocol.refused import REFUSED
 from pegainfer_server.protocol.tokenization import (
     DetokenizeRequest,

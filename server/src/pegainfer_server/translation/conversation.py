@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, TypeAlias
 from msgspec import UNSET
 
 from pegainfer_server.api_error import invalid
-from pegainfer_server.prompt import MAX_MESSAGES
+from pegainfer_server.chat_prompt import MAX_MESSAGES
 from pegainfer_server.protocol.message import Message
 
 if TYPE_CHECKING:
