@@ -47,7 +47,7 @@ from pegainfer_core.engine.stopping import deliver, finish_reason, hand_over
 from pegainfer_core.engine.validation import check_request, clamp_max_tokens
 
 if TYPE_CHECKING:
-    from pegainfer_core.engine.client import EngineClient, RequestStream
+    from pegainfer_core.engine.client import EngineClient
     from pegainfer_core.engine.decoder_runner import DecoderModel, DecoderRunner, lay_out
     from pegainfer_core.engine.grammar_opening import GrammarDesk, open_grammars
     from pegainfer_core.engine.model_opening import (
@@ -56,6 +56,7 @@ if TYPE_CHECKING:
         open_pages,
         open_parameters,
     )
+    from pegainfer_core.engine.request_stream import RequestStream
 
 __all__ = [
     "PROMPT_TILE_ROWS",
@@ -134,8 +135,8 @@ _LAZY = {
     "DecoderRunner": "decoder_runner",
     "EngineClient": "client",
     "GrammarDesk": "grammar_opening",
-    "RequestStream": "client",
     "OpenParameters": "model_opening",
+    "RequestStream": "request_stream",
     "launch_local": "model_opening",
     "lay_out": "decoder_runner",
     "open_grammars": "grammar_opening",
