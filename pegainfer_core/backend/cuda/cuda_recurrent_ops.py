@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, NamedTuple, cast
 
 from pegainfer_core.backend.cuda.arrays import address, element, empty_tensor
 from pegainfer_core.backend.cuda.cuda_products import RmsNorm
@@ -25,6 +25,17 @@ if TYPE_CHECKING:
     from pegainfer_core.backend.state_pool import StatePool
     from pegainfer_core.backend.tensor import Tensor
     from pegainfer_core.kernels import KernelSpec
+
+
+class _DeltaInput(NamedTuple):
+    """What the delta rule of a layer reads, and the states that it goes on from."""
+
+    mixed: Tensor
+    projected: Tensor
+    weights: DeltaWeights
+    shape: DeltaShape
+    states: StatePool
+    layer: int
 
 
 class CudaRecurrentOps(RecurrentOps):
@@ -85,10 +96,11 @@ class CudaRecurrentOps(RecurrentOps):
         scratch = piece_scratch(workspace, shape, projected.dtype)
         self.causal_conv(batch, projected, weights.conv, shape, states, layer, mixed)
         cuda, work = _split(batch)
+        given = _DeltaInput(mixed, projected, weights, shape, states, layer)
         if cuda.num_rows:
-            self._step(cuda, mixed, projected, weights, shape, states, layer, gated, gated=True)
+            self._step(cuda, work, given, gated, gated=True)
         if work.num_pieces:
-            self._scan(work, mixed, projected, weights, shape, states, layer, delta, scratch)
+            self._scan(work, given, delta, scratch)
             first = cuda.num_rows
             self._gate(first, batch.num_tokens, delta, projected, weights.norm, shape, gated)
 
@@ -154,14 +166,15 @@ class CudaRecurrentOps(RecurrentOps):
     ) -> None:
         """See `RecurrentOps.delta_rule`."""
         cuda, work = _split(batch)
+        given = _DeltaInput(mixed, projected, weights, shape, states, layer)
         if cuda.num_rows:
-            self._step(cuda, mixed, projected, weights, shape, states, layer, delta, gated=False)
+            self._step(cuda, work, given, delta, gated=False)
         if work.num_pieces:
             rows = mixed.shape[0]
             if rows not in self._own:
                 self._own[rows] = Workspace(partial(empty_tensor, self._device), rows, rows)
             scratch = piece_scratch(self._own[rows], shape, projected.dtype)
-            self._scan(work, mixed, projected, weights, shape, states, layer, delta, scratch)
+            self._scan(work, given, delta, scratch)
 
     def gated_norm(
         self,
@@ -176,20 +189,10 @@ class CudaRecurrentOps(RecurrentOps):
         self._gate(0, count, delta, projected, norm, shape, gated)
 
     def _step(
-        self,
-        batch: CudaBatch,
-        mixed: Tensor,
-        projected: Tensor,
-        weights: DeltaWeights,
-        shape: DeltaShape,
-        states: StatePool,
-        layer: int,
-        out: Tensor,
-        *,
-        gated: bool,
+        self, batch: CudaBatch, work: RecurrentWork, given: _DeltaInput, out: Tensor, *, gated: bool
     ) -> None:
         """Decoding rows, with norm and gate or without."""
-        _, work = _split(batch)
+        mixed, projected, weights, shape, states, layer = given
         memory, distance = _memories(states, layer)
         gates = shape.conv_width
         self._launch(
@@ -205,18 +208,10 @@ class CudaRecurrentOps(RecurrentOps):
         )  # fmt: skip
 
     def _scan(
-        self,
-        work: RecurrentWork,
-        mixed: Tensor,
-        projected: Tensor,
-        weights: DeltaWeights,
-        shape: DeltaShape,
-        states: StatePool,
-        layer: int,
-        delta: Tensor,
-        scratch: PieceScratch[Tensor],
+        self, work: RecurrentWork, given: _DeltaInput, delta: Tensor, scratch: PieceScratch[Tensor]
     ) -> None:
         """All other rows: pieces at once, then each row's in order."""
+        mixed, projected, weights, shape, states, layer = given
         sizes, num_heads = delta_sizes(shape, projected.dtype), shape.num_value_heads
         at = PieceScratch(*(address(tensor) for tensor in scratch))
         grid = (work.num_pieces, num_heads)
