@@ -101,7 +101,7 @@ def test_hiccups_are_no_costs() -> None:
 
 def test_a_long_time_without_prompts_wipes_out_nothing() -> None:
     model = taught(300, linear_s)
-    for step in range(20_000):
+    for step in range(5_000):
         model.observe(StepWork.decode(8, 1000 + step), linear_s(StepWork.decode(8, 1000 + step)))
     work = mixed(8, 20_000, 0, 1024)
     assert model.expect_s(work) == pytest.approx(linear_s(work), rel=0.1)

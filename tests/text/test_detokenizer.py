@@ -28,7 +28,7 @@ def _streamed(tokenizer: Tokenizer, ids: list[int], skip: bool) -> str:
 @example(ids=[0xE0, 0x80, 0xED, 0xA0, 0x80, 0xF4, 0x90, 0xC0, 0xAF], skip=True)
 @example(ids=[0xC3, 256, 0xA9], skip=True)
 @example(ids=[0xC3, 256, 0xA9], skip=False)
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=200, deadline=None)
 def test_joined_pieces_are_the_decoded_text(
     bytes_tokenizer: Tokenizer, ids: list[int], skip: bool
 ) -> None:
@@ -113,7 +113,7 @@ def test_qwen3_pieces_are_the_decoded_text(qwen3: Tokenizer) -> None:
         ),
         skip=st.booleans(),
     )
-    @settings(max_examples=700, deadline=None)
+    @settings(max_examples=350, deadline=None)
     def check(ids: list[int], skip: bool) -> None:
         assert _streamed(qwen3, ids, skip) == qwen3.decode(ids, skip)
 

@@ -66,7 +66,7 @@ def _one_by_one(tokenizer: Tokenizer, ids: Sequence[int], **options: Unpack[Opti
     cut=st.integers(0, 14),
 )
 @example(ids=[0xC3, TURN_ID, 0xA9], stop=["<turn>"], include=False, skip=True, min_tokens=0, cut=1)
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=150, deadline=None)
 def test_streamed_equals_whole(
     bytes_tokenizer: Tokenizer,
     ids: list[int],

@@ -28,7 +28,7 @@ def _expected(text: str, stops: list[str], include: bool) -> tuple[str, str | No
 @given(text=_FEW_LETTERS, stops=_STOPS, cuts=st.lists(st.integers(0, 14)), include=st.booleans())
 @example(text="aab", stops=["aab", "ab"], cuts=[1, 2], include=False)
 @example(text="abab#", stops=["abab##", "b"], cuts=[3], include=False)
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=250, deadline=None)
 def test_any_cutting_equals_one_search(
     text: str, stops: list[str], cuts: list[int], include: bool
 ) -> None:
@@ -43,7 +43,7 @@ def test_any_cutting_equals_one_search(
 
 
 @given(text=_FEW_LETTERS, stops=_STOPS)
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=150, deadline=None)
 def test_only_what_could_begin_a_stop_string_is_held_back(text: str, stops: list[str]) -> None:
     matcher = StopMatcher(stops)
     shown = ""

@@ -62,7 +62,7 @@ _TEXTS = st.lists(
 ).map("".join)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(pieces=cut_texts(_TEXTS), prompt=st.sampled_from([OPEN, CLOSED, PLAIN]))
 def test_no_cut_changes_anything(pieces: list[str], prompt: str) -> None:
     text = "".join(pieces)

@@ -252,7 +252,7 @@ def _texts(parser: str) -> st.SearchStrategy[str]:
 
 @pytest.mark.parametrize("parser", TOOL_PARSERS)
 def test_no_cut_changes_anything(parser: str) -> None:
-    @settings(max_examples=150, deadline=None)
+    @settings(max_examples=100, deadline=None)
     @given(cut_texts(_texts(parser)))
     def check(pieces: list[str]) -> None:
         text = "".join(pieces)
