@@ -32,11 +32,13 @@ class RecognisedFamily:
 
     def probe(self, config: ConfigDict, model_dir: Path) -> Claim | Rejection:
         """Claim by `model_type`."""
-        model_type = config.get("model_type")
-        if model_type in self.model_types:
+        from pegainfer_core.weights import model_type
+
+        found = model_type(config)
+        if found in self.model_types:
             return Claim("recognised; serving it is not implemented in this version")
         wanted = " or ".join(map(repr, self.model_types))
-        return Rejection(f"model_type is {model_type!r}, not {wanted}")
+        return Rejection(f"model_type is {found!r}, not {wanted}")
 
     def plan(self, context: LaunchContext) -> ServePlan:
         """Refuse."""
