@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pegainfer_core.kernels.catalog.attention import prepare_heads
+from pegainfer_core.kernels.catalog.attention import decode_attention, prepare_heads
 from pegainfer_core.kernels.catalog.few_rows import FEW_ROWS, few_rows, takes_few_rows
 from pegainfer_core.kernels.catalog.products import GEMV_ROWS, gemv, takes_gemv
 from pegainfer_core.kernels.catalog.recurrent import recurrent_specs, sigmoid_mul
@@ -36,11 +36,25 @@ def hybrid_specs(
     )  # fmt: skip
     return [
         *recurrent_specs(delta, arch),
+        *_decode_specs(sizes, rotary_dim, arch),
         *(rms_norm(element, hidden, overlaps=o, weight="fp32") for o in _overlaps(arch)),
         heads,
         sigmoid_mul(element, sizes.num_heads * sizes.head_dim),
         *_product_specs(sizes, delta.value_width, arch),
     ]
+
+
+def _decode_specs(sizes: DecoderSizes, rotary_dim: int, arch: Arch) -> list[KernelSpec]:
+    """Decode attention that turns heads on its way: only where norms have the activations' type."""
+    if sizes.element != "fp32":
+        return []
+    group = sizes.num_heads // sizes.num_kv_heads
+    return [
+        decode_attention(
+            sizes.element, sizes.head_dim, rotary_dim // 2, sizes.page_tokens, group,
+            overlaps=arch >= OVERLAP_ARCH,
+        )
+    ]  # fmt: skip
 
 
 def _overlaps(arch: Arch) -> tuple[bool, ...]:
