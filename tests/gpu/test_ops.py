@@ -90,8 +90,22 @@ def test_projections_that_add(pair: Pair, count: int, inner: int) -> None:
         pair.check(hidden, step.num_tokens)
 
 
+@pytest.mark.parametrize("count", [17, 32, 33, 48, 64])
+@pytest.mark.parametrize("sizes", [(384, 384), (4096, 2560), (9216, 2560), (9728, 2560)])
+def test_wide_projections_that_add(pair: Pair, count: int, sizes: tuple[int, int]) -> None:
+    """Of dozens of rows: blocks that share a width, several tiles of outputs."""
+    inner, width = sizes
+    step = plain_step(pair, ((300, count),))
+    hidden, x = pair.random_tensor(72, width), pair.random_tensor(72, inner)
+    weight = pair.random_tensor(width, inner, scale=inner**-0.5)
+    # Twice: the second time its blocks overlap the first's.
+    for _ in range(2):
+        pair.both("down_add", step.batch(), x, weight, hidden, pair.workspace())
+    pair.check(hidden, step.num_tokens)
+
+
 @pytest.mark.parametrize("sizes", [(64, 80), (2560, 9728)])
-@pytest.mark.parametrize("count", [1, 3, 5, 13, 16, 31, 40])
+@pytest.mark.parametrize("count", [1, 3, 5, 13, 16, 31, 40, 64])
 def test_first_half_of_the_mlp(pair: Pair, sizes: tuple[int, int], count: int) -> None:
     hidden_size, inner = sizes
     step = plain_step(pair, ((300, count),))

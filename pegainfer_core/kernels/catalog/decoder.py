@@ -14,9 +14,8 @@ from pegainfer_core.kernels.catalog.attention import (
 )
 from pegainfer_core.kernels.catalog.choice import argmax_parts, argmax_rows
 from pegainfer_core.kernels.catalog.embedding import embed_tokens
-from pegainfer_core.kernels.catalog.few_rows import FEW_ROWS, few_rows, takes_few_rows
+from pegainfer_core.kernels.catalog.fused import fused_specs
 from pegainfer_core.kernels.catalog.prefill import attend_tiles, attend_tiles_wgmma, takes_wgmma
-from pegainfer_core.kernels.catalog.products import GEMV_ROWS, gemv, takes_gemv
 from pegainfer_core.kernels.catalog.rows import rms_norm, silu_mul, take_rows
 from pegainfer_core.kernels.catalog.seeded import fill_quantiles
 from pegainfer_core.kernels.catalog.sizes import OVERLAP_ARCH
@@ -64,17 +63,9 @@ def _product_specs(sizes: DecoderSizes, arch: Arch) -> list[KernelSpec]:
     element, hidden, inner = sizes.element, sizes.hidden, sizes.intermediate
     query_width = sizes.num_heads * sizes.head_dim
     qkv_width = query_width + 2 * sizes.num_kv_heads * sizes.head_dim
-    overlaps = arch >= OVERLAP_ARCH
-    specs = []
-    for k, n, variant in (
-        (hidden, qkv_width, {"norm": True}),
-        (hidden, inner, {"norm": True, "gated": True}),
-        (query_width, hidden, {"add": True}),
-        (inner, hidden, {"add": True}),
-    ):
-        if takes_few_rows(element, k, n, arch):
-            specs += [few_rows(k, rows, **variant) for rows in FEW_ROWS]
-        elif takes_gemv(k):
-            plain = {name: value for name, value in variant.items() if name != "norm"}
-            specs += [gemv(element, k, rows, overlaps=overlaps, **plain) for rows in GEMV_ROWS]
-    return specs
+    return [
+        *fused_specs(element, hidden, qkv_width, arch, norm=True),
+        *fused_specs(element, hidden, inner, arch, norm=True, gated=True),
+        *fused_specs(element, query_width, hidden, arch, add=True),
+        *fused_specs(element, inner, hidden, arch, add=True),
+    ]

@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from pegainfer_core.kernels.catalog.attention import decode_attention, prepare_heads
-from pegainfer_core.kernels.catalog.few_rows import FEW_ROWS, few_rows, takes_few_rows
-from pegainfer_core.kernels.catalog.products import GEMV_ROWS, gemv, takes_gemv
+from pegainfer_core.kernels.catalog.fused import fused_specs
 from pegainfer_core.kernels.catalog.recurrent import recurrent_specs, sigmoid_mul
 from pegainfer_core.kernels.catalog.rows import rms_norm
 from pegainfer_core.kernels.catalog.sizes import OVERLAP_ARCH
@@ -40,7 +39,7 @@ def hybrid_specs(
         *(rms_norm(element, hidden, overlaps=o, weight="fp32") for o in _overlaps(arch)),
         heads,
         sigmoid_mul(element, sizes.num_heads * sizes.head_dim),
-        *_product_specs(sizes, delta.value_width, arch),
+        *_product_specs(sizes, delta, arch),
     ]
 
 
@@ -61,22 +60,14 @@ def _overlaps(arch: Arch) -> tuple[bool, ...]:
     return (False, True) if arch >= OVERLAP_ARCH else (False,)
 
 
-def _product_specs(sizes: DecoderSizes, value_width: int, arch: Arch) -> list[KernelSpec]:
+def _product_specs(sizes: DecoderSizes, delta: DeltaSizes, arch: Arch) -> list[KernelSpec]:
     """Products behind norms whose weights are in float32, and those that `decoder_specs` misses."""
-    element, hidden = sizes.element, sizes.hidden
-    overlaps = arch >= OVERLAP_ARCH
-    specs = []
-    if takes_few_rows(element, hidden, value_width, arch):
-        for rows in FEW_ROWS:
-            specs.append(few_rows(hidden, rows, norm=True, scale="fp32"))
-            specs.append(few_rows(hidden, rows, norm=True, scale="fp32", gated=True))
-    elif takes_gemv(hidden):
-        for rows in GEMV_ROWS:
-            specs.append(gemv(element, hidden, rows, overlaps=overlaps))
-            specs.append(gemv(element, hidden, rows, overlaps=overlaps, gated=True))
-    if takes_few_rows(element, value_width, hidden, arch):
-        specs += [few_rows(value_width, rows, add=True) for rows in FEW_ROWS]
-    elif takes_gemv(value_width):
-        specs += [gemv(element, value_width, rows, overlaps=overlaps, add=True)
-                  for rows in GEMV_ROWS]  # fmt: skip
-    return specs
+    element, hidden, inner = sizes.element, sizes.hidden, sizes.intermediate
+    # Queries, their gates, keys and values.
+    attended = 2 * (sizes.num_heads + sizes.num_kv_heads) * sizes.head_dim
+    return [
+        *fused_specs(element, hidden, delta.projected_width, arch, norm=True, scale="fp32"),
+        *fused_specs(element, hidden, attended, arch, norm=True, scale="fp32"),
+        *fused_specs(element, hidden, inner, arch, norm=True, scale="fp32", gated=True),
+        *fused_specs(element, delta.value_width, hidden, arch, add=True),
+    ]
