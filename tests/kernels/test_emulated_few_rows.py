@@ -5,20 +5,31 @@ Says nothing of speed, or of how a device orders what is not synchronised.
 
 from __future__ import annotations
 
+import ctypes
 from typing import TYPE_CHECKING
 
+import numpy as np
 import pytest
 
 from pegainfer_core.kernels.catalog import FEW_ROWS
 from pegainfer_core.kernels.catalog import few_rows as few_rows_spec
-from tests.kernels.emulated import PRODUCT_KINDS, check_product, few_rows
+from tests.kernels.emulated import few_rows
+from tests.kernels.emulated.step import NOT_A_NUMBER, to_floats, to_halves
 
 if TYPE_CHECKING:
-    import ctypes
     from pathlib import Path
+
+    from numpy.typing import NDArray
+
+    FloatArray = NDArray[np.float32]
 
 # Compiles each kernel with g++: minutes in all.
 pytestmark = pytest.mark.gpu
+
+TOLERANCE = 4e-3
+EPS = 1e-6
+MORE_ROWS = 1
+"""Rows behind those in use, which nothing may write."""
 
 #: k, outputs, teams, blocks a team, rows there is room for, rows.
 SIZES = {
@@ -36,6 +47,8 @@ SIZES = {
 DEEP = ("one row", "four blocks share k")
 """With as many copies in flight as on a device; others have few, so that the ring turns often."""
 
+#: norm, gated, add.
+KINDS = {"plain": (0, 0, 0), "norm": (1, 0, 0), "gated": (1, 1, 0), "add": (0, 0, 1)}
 CASES = [
     ("one row", "norm"),
     ("fewer chunks than warps", "gated"),
@@ -71,17 +84,56 @@ def test_few_rows(sizes: str, kind: str, tmp_path: Path) -> None:
     k, num_outputs, teams, split, room, rows = SIZES[sizes]
     depth = {} if sizes in DEEP else {"DEPTH": 5}
     kernel = built(tmp_path, kind, k, room, SPLIT=split, **depth)
-    check_product(kernel, kind, k, num_outputs, teams, rows)
+    check(kernel, kind, k, num_outputs, teams, rows)
 
 
 @pytest.mark.parametrize(("kind", "k", "all_rows"), WIDTHS)
 def test_models_widths(kind: str, k: int, all_rows: tuple[int, ...], tmp_path: Path) -> None:
     kernel = built(tmp_path, kind, k, FEW_ROWS[-1], DEPTH=5)
     for rows in all_rows:
-        check_product(kernel, kind, k, 24, 1, rows)
+        check(kernel, kind, k, 24, 1, rows)
 
 
 def built(folder: Path, kind: str, k: int, room: int, **changes: int) -> ctypes.CDLL:
-    norm, gated, add = (bool(flag) for flag in PRODUCT_KINDS[kind])
+    norm, gated, add = (bool(flag) for flag in KINDS[kind])
     spec = few_rows_spec(k, room, norm=norm, gated=gated, add=add, **changes)
     return few_rows(folder, **dict(spec.constants))
+
+
+def check(kernel: ctypes.CDLL, kind: str, k: int, num_outputs: int, teams: int, rows: int) -> None:
+    """Compare what a kernel computes with NumPy."""
+    norm, gated, add = KINDS[kind]
+    random = np.random.default_rng([k, num_outputs])
+    x = to_halves(random.standard_normal((rows + MORE_ROWS, k)) * 3)
+    x[rows:] = NOT_A_NUMBER
+    scale = to_halves(1 + 0.2 * random.standard_normal(k))
+    weight = to_halves(random.standard_normal((num_outputs * (1 + gated), k)) * k**-0.5)
+    out = np.full((rows + MORE_ROWS, num_outputs), NOT_A_NUMBER, np.uint16)
+    if add:
+        out[:rows] = to_halves(random.standard_normal((rows, num_outputs)))
+    left = to_floats(x[:rows])
+    expected = product(normed(left, to_floats(scale)) if norm else left, to_floats(weight), gated)
+    expected += to_floats(out[:rows]) if add else 0
+    run = kernel.run
+    run.argtypes = (
+        [ctypes.c_void_p] * 4 + [ctypes.c_int] * 2 + [ctypes.c_float] + [ctypes.c_int] * 2
+    )
+    run(*(array.ctypes.data for array in (x, scale, weight, out)), rows, num_outputs, EPS, teams, k)
+    error = np.linalg.norm(to_floats(out[:rows]) - expected) / np.linalg.norm(expected)
+    assert error < TOLERANCE
+    assert (out[rows:] == NOT_A_NUMBER).all()
+
+
+def normed(x: FloatArray, scale: FloatArray) -> FloatArray:
+    """RMSNorm, rounded where the op rounds."""
+    root = np.sqrt(np.mean(x * x, axis=-1, keepdims=True) + EPS)
+    return to_floats(to_halves(to_floats(to_halves(x / root)) * scale))
+
+
+def product(x: FloatArray, weight: FloatArray, gated: int) -> FloatArray:
+    """The product, or the activation of its halves."""
+    out = x @ weight.T
+    if not gated:
+        return out
+    gate, up = (to_floats(to_halves(half)) for half in np.split(out, 2, axis=1))
+    return to_floats(to_halves(gate / (1 + np.exp(-gate)))) * up

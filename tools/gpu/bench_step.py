@@ -167,11 +167,12 @@ def few_rows(bench: Bench, weight_bytes: float) -> list[str]:
     assert isinstance(ops, CudaOps)
     products = ops.products
     lines = []
-    for most in (products.max_few_rows, 16):
+    for most in (products.max_few_rows, 0):
         products.max_few_rows = most
         bench.forget_recordings()
         lines.append(f"our own kernel up to {most} rows:")
-        lines += [bench.decode(rows, 1024, weight_bytes) for rows in (16, 24, 32, 48, 64)]
+        lines += [bench.decode(rows, 1024, weight_bytes) for rows in (1, 2, 4, 8, 16)]
+        lines += [bench.decode(1, 16, weight_bytes), bench.decode(1, 32768, weight_bytes)]
     return lines
 
 

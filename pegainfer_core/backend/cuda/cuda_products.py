@@ -12,8 +12,6 @@ if TYPE_CHECKING:
     from pegainfer_core.backend.cuda.device import Device
     from pegainfer_core.backend.cuda.library import KernelLibrary
     from pegainfer_core.backend.tensor import Tensor
-    from pegainfer_core.kernels import KernelSpec
-    from pegainfer_core.kernels.catalog import ElementType
 
 
 class RmsNorm(NamedTuple):
@@ -43,7 +41,7 @@ class CudaProducts:
         self._products = products
         self._overlaps = device.arch >= catalog.OVERLAP_ARCH
         self.max_gemv_rows = catalog.GEMV_ROWS[-1]
-        self.max_few_rows = catalog.MORE_ROWS[-1]
+        self.max_few_rows = catalog.FEW_ROWS[-1]
 
     def linear(self, count: int, x: Tensor, weight: Tensor, out: Tensor) -> None:
         """See `Ops.linear`."""
@@ -63,13 +61,11 @@ class CudaProducts:
 
     def takes_few_rows(self, count: int, x: Tensor, out: Tensor) -> bool:
         """Whether our own kernel for few rows, which norms and activates too, computes this."""
-        if count > self.max_few_rows or x.dtype is not out.dtype:
-            return False
-        kind, arch = element(x.dtype), self._device.arch
-        if count <= catalog.FEW_ROWS[-1]:
-            return catalog.takes_few_rows(kind, x.width, out.width, arch)
-        rows = _room(catalog.MORE_ROWS, count)
-        return catalog.takes_more_rows(kind, x.width, out.width, rows, arch)
+        return (
+            count <= self.max_few_rows
+            and x.dtype is out.dtype
+            and catalog.takes_few_rows(element(x.dtype), x.width, out.width, self._device.arch)
+        )
 
     def normed(
         self,
@@ -143,9 +139,12 @@ class CudaProducts:
         gated: bool = False,
         add: bool = False,
     ) -> None:
+        rows = next(rows for rows in catalog.FEW_ROWS if rows >= count)
         scale_type = element(norm.weight.dtype) if norm else "bf16"
-        kind = _Fused(norm is not None, gated, add, scale_type)
-        spec, split = _fused_spec(count, x.width, out.width, kind)
+        spec = catalog.few_rows(
+            x.width, rows, norm=norm is not None, gated=gated, add=add, scale=scale_type
+        )
+        split = catalog.few_rows_split(x.width, norm=norm is not None)
         kernel = self._library.get(spec)
         # One more than run at once would come after all others.
         most = self._device.num_multiprocessors if split == 1 else kernel.max_clusters(split)
@@ -163,31 +162,6 @@ class CudaProducts:
         n, k = weight.shape
         shape = ProductShape(rows, n, k, x.dtype, out.dtype, accumulate)
         self._products.run(shape, address(x), address(weight), address(out))
-
-
-class _Fused(NamedTuple):
-    """What surrounds a product of few rows."""
-
-    norm: bool
-    gated: bool
-    add: bool
-    scale: ElementType
-
-
-def _fused_spec(count: int, k: int, n: int, kind: _Fused) -> tuple[KernelSpec, int]:
-    """The kernel for so many rows, and how many of its blocks share a width."""
-    norm, gated, add, scale = kind
-    if count <= catalog.FEW_ROWS[-1]:
-        rows = _room(catalog.FEW_ROWS, count)
-        spec = catalog.few_rows(k, rows, norm=norm, gated=gated, add=add, scale=scale)
-        return spec, catalog.few_rows_split(k, norm=norm)
-    rows = _room(catalog.MORE_ROWS, count)
-    spec = catalog.more_rows(k, n, rows, norm=norm, gated=gated, add=add, scale=scale)
-    return spec, catalog.more_rows_split(k, rows)
-
-
-def _room(sizes: tuple[int, ...], count: int) -> int:
-    return next(rows for rows in sizes if rows >= count)
 
 
 def _gemv_rows(count: int) -> int:

@@ -65,12 +65,6 @@ from pegainfer_core.kernels.catalog.lora import (
     lora_specs,
     lora_splits,
 )
-from pegainfer_core.kernels.catalog.more_rows import (
-    MORE_ROWS,
-    more_rows,
-    more_rows_split,
-    takes_more_rows,
-)
 from pegainfer_core.kernels.catalog.pieces import (
     PIECE_INTS,
     PIECE_TOKENS,
@@ -137,7 +131,6 @@ __all__ = [
     "LORA_RANKS",
     "LORA_TILE",
     "LORA_TILE_INTS",
-    "MORE_ROWS",
     "NORMED_HEADS",
     "OVERLAP_ARCH",
     "PIECE_INTS",
@@ -190,8 +183,6 @@ __all__ = [
     "lora_shrink",
     "lora_specs",
     "lora_splits",
-    "more_rows",
-    "more_rows_split",
     "part_width",
     "prefill_parts",
     "prefill_tile",
@@ -210,7 +201,6 @@ __all__ = [
     "takes_decode_pages",
     "takes_few_rows",
     "takes_gemv",
-    "takes_more_rows",
     "takes_wgmma",
     "write_pieces",
 ]

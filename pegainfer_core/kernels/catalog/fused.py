@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from pegainfer_core.kernels.catalog.few_rows import FEW_ROWS, few_rows, takes_few_rows
-from pegainfer_core.kernels.catalog.more_rows import MORE_ROWS, more_rows, takes_more_rows
 from pegainfer_core.kernels.catalog.products import GEMV_ROWS, gemv, takes_gemv
 from pegainfer_core.kernels.catalog.sizes import OVERLAP_ARCH
 
@@ -26,7 +25,7 @@ def fused_specs(
     add: bool = False,
     scale: ElementType = "bf16",
 ) -> list[KernelSpec]:
-    """For few rows and for dozens, or one row at a time where those do not run.
+    """For few rows, or one at a time where those do not run.
 
     Args:
         element: Type of rows and matrix.
@@ -39,12 +38,7 @@ def fused_specs(
         scale: Type of the norm's weights.
     """
     if takes_few_rows(element, k, n, arch):
-        few = [few_rows(k, r, norm=norm, gated=gated, add=add, scale=scale) for r in FEW_ROWS]
-        return few + [
-            more_rows(k, n, rows, norm=norm, gated=gated, add=add, scale=scale)
-            for rows in MORE_ROWS
-            if takes_more_rows(element, k, n, rows, arch)
-        ]
+        return [few_rows(k, r, norm=norm, gated=gated, add=add, scale=scale) for r in FEW_ROWS]
     if takes_gemv(k):
         overlaps = arch >= OVERLAP_ARCH
         return [gemv(element, k, rows, overlaps=overlaps, gated=gated, add=add)

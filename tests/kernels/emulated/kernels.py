@@ -137,27 +137,6 @@ extern "C" void run(const char *x, const char *scale, const char *weight, u16 *o
 }
 """
 
-_MORE_ROWS: Final = {
-    **{
-        name: _FEW_ROWS[name]
-        for name in ("shared_address", "let_next_in", "wait_for_others", "load_row", "packed",
-                     "product_of", "arrive_cluster", "wait_cluster", "address_in")
-    },
-    "init": "simt::init(simt::offset(barrier), 1);",
-    "expect": "simt::arrive(simt::offset(barrier), bytes);",
-    "wait": "simt::wait(simt::offset(barrier), parity);",
-    "copy": "simt::copy_box(to, map, simt::offset(barrier), {channel, row});",
-    "acquire_map": "",
-    "show_others": "",
-    "sync_group": "simt::pass(simt::named_gate(group + 1), 128);",
-    "mma_fence": "",
-    "mma_commit": "",
-    "mma_wait": "",
-    "pin": "",
-    "multiply": "simt::multiply_shared(d, a, b, adds);",
-}  # fmt: skip
-_MORE_ROWS_RUN: Final = _FEW_ROWS_RUN.replace("few_rows(", "more_rows(")
-
 
 def decode_pages(folder: Path, **constants: int) -> ctypes.CDLL:
     """Decode attention; `run` takes the kernel's arguments, the grid's width and a seed."""
@@ -175,12 +154,6 @@ def few_rows(folder: Path, **constants: int) -> ctypes.CDLL:
     """Products of few rows; `run` takes the kernel's arguments, the teams and a seed."""
     source = _replaced("few_rows.cu", _FEW_ROWS, _FEW_ROWS_INLINE)
     return _built(folder, source + _FEW_ROWS_RUN, constants)
-
-
-def more_rows(folder: Path, **constants: int) -> ctypes.CDLL:
-    """Products of more rows; `run` is that of `few_rows`."""
-    source = _replaced("more_rows.cu", _MORE_ROWS, _FEW_ROWS_INLINE)
-    return _built(folder, source + _MORE_ROWS_RUN, constants)
 
 
 def _replaced(module: str, bodies: Mapping[str, str], inline: Mapping[str, str]) -> str:

@@ -60,7 +60,7 @@ static unsigned to_half(float value) {
 
 namespace simt {
 
-const int WARP = 32, MOST_THREADS = 2048, MOST_BLOCKS = 8, MOST_NAMED = 16 * MOST_BLOCKS;
+const int WARP = 32, MOST_THREADS = 2048, MOST_BLOCKS = 8, MOST_NAMED = 16;
 const size_t STACK = 256 << 10, SHARED = 256 << 10;
 const long MOST_TURNS = 200'000'000;
 
@@ -263,8 +263,6 @@ static float right(const Lanes<Registers> &lanes, int column, int k) {
     return of_half(k % 2 ? pair >> 16 : pair & 0xFFFF);
 }
 
-static Gate &named_gate(int id) { return named_gates[block() * 16 + id]; }
-
 static int row_of(int i) { return current->index % WARP / 4 + i / 2 % 2 * 8; }
 static int column_of(int i) { return i / 4 * 8 + current->index % 4 * 2 + i % 2; }
 
@@ -283,7 +281,7 @@ static float shared_half(unsigned at) {
 
 // Operands of wgmma with a 128-byte swizzle, by matrix descriptor.
 static float by_rows(unsigned long long operand, int row, int k) {
-    unsigned at = offset_in((operand & 0x3FFF) << 4, block()), groups = (operand >> 32 & 0x3FFF) << 4;
+    unsigned at = (operand & 0x3FFF) << 4, groups = (operand >> 32 & 0x3FFF) << 4;
     return shared_half(at + row / 8 * groups + row % 8 * 128 + k * 2);
 }
 
