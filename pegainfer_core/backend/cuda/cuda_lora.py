@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from pegainfer_core.backend.cuda.cuda_batch import CudaBatch
     from pegainfer_core.backend.cuda.device import Device
     from pegainfer_core.backend.cuda.library import KernelLibrary
+    from pegainfer_core.backend.cuda.lora_items import LoraWork
     from pegainfer_core.backend.lora_site import LoraSite
     from pegainfer_core.backend.tensor import Tensor
     from pegainfer_core.backend.workspace import Workspace
@@ -28,32 +29,56 @@ class CudaLora:
     def __init__(self, device: Device, library: KernelLibrary) -> None:
         self._device = device
         self._library = library
+        self._overlaps = device.arch >= catalog.OVERLAP_ARCH
 
-    def add(
-        self, batch: CudaBatch, x: Tensor, site: LoraSite, out: Tensor, workspace: Workspace
-    ) -> None:
-        """See `Ops.add_lora`.
+    def shrink(self, batch: CudaBatch, x: Tensor, site: LoraSite, workspace: Workspace) -> None:
+        """Multiply the inputs with A; best ahead of the product, whose weights arrive meanwhile.
 
         Raises:
             ValueError: The backend was not told of adapters before it saw the step.
         """
-        work = batch.lora
-        if work is None:
-            raise ValueError("tell the backend of adapters before the first step")
-        parts, rank = len(site.widths), site.rank
+        work, parts = _work(batch), len(site.widths)
         splits = catalog.lora_splits(x.width)
-        width = splits * parts * rank
-        shrunk = workspace.buffer(f"lora_shrunk_{width}", width, DType.FLOAT32)
-        shared = (address(site.facts), work.tiles, work.num_tiles, work.tokens)
-        self._library.get(catalog.lora_shrink(element(x.dtype), x.width)).launch(
+        spec = catalog.lora_shrink(element(x.dtype), x.width, overlaps=self._overlaps)
+        self._library.get(spec).launch(
             self._device.stream,
-            (work.max_tiles, parts * rank // catalog.LORA_RANKS * splits),
-            address(x), address(site.down), *shared, address(shrunk), x.width, parts, rank,
+            (work.max_tiles, parts * site.rank // catalog.LORA_RANKS * splits),
+            address(x), address(site.down), address(site.facts), work.tiles, work.num_tiles,
+            work.tokens, address(_shrunk(x.width, site, workspace)), x.width, parts, site.rank,
         )  # fmt: skip
+
+    def expand(
+        self, batch: CudaBatch, width: int, site: LoraSite, out: Tensor, workspace: Workspace
+    ) -> None:
+        """Add the product of that with B to `out`.
+
+        Args:
+            batch: The step.
+            width: Of the inputs that `shrink` multiplied.
+            site: As there.
+            out: See `Ops.add_lora`.
+            workspace: As there.
+        """
+        work = _work(batch)
         widths = (*site.widths, 0, 0)[:3]
         blocks = sum(-(-each // catalog.LORA_OUTPUTS) for each in widths)
-        self._library.get(catalog.lora_expand(element(out.dtype), x.width, site.widths)).launch(
+        kind, overlaps = element(out.dtype), self._overlaps
+        spec = catalog.lora_expand(kind, width, site.widths, overlaps=overlaps)
+        self._library.get(spec).launch(
             self._device.stream, (work.max_tiles, blocks),
-            address(shrunk), address(site.up), *shared, address(out), site.num_outputs, parts,
-            rank, *widths,
+            address(_shrunk(width, site, workspace)), address(site.up), address(site.facts),
+            work.tiles, work.num_tiles, work.tokens, address(out), site.num_outputs,
+            len(site.widths), site.rank, *widths,
         )  # fmt: skip
+
+
+def _work(batch: CudaBatch) -> LoraWork:
+    if batch.lora is None:
+        raise ValueError("tell the backend of adapters before the first step")
+    return batch.lora
+
+
+def _shrunk(width: int, site: LoraSite, workspace: Workspace) -> Tensor:
+    """What lies between the two."""
+    values = catalog.lora_splits(width) * len(site.widths) * site.rank
+    return workspace.buffer(f"lora_shrunk_{values}", values, DType.FLOAT32)

@@ -74,18 +74,22 @@ class CudaOps(Ops):
         workspace: Workspace,
         lora: LoraSite | None = None,
     ) -> None:
-        """See `Ops.norm_qkv_rope_write`; what adapters add needs the norm by itself."""
+        """See `Ops.norm_qkv_rope_write`; adapters need the norm by itself too."""
         count, cuda = batch.num_tokens, cast(CudaBatch, batch)
         # Laid out even if the first step is small.
         normed = workspace.buffer("normed", hidden.width, hidden.dtype)
-        if lora is None and self.products.takes_few_rows(count, hidden, qkv):
-            norm = RmsNorm(weights.input_norm, shape.norm_eps)
+        norm = RmsNorm(weights.input_norm, shape.norm_eps)
+        fused = self.products.takes_few_rows(count, hidden, qkv)
+        if lora is not None or not fused:
+            self.rms_norm(count, hidden, norm.weight, norm.eps, normed)
+        if lora is not None:
+            self._lora.shrink(cuda, normed, lora, workspace)
+        if fused:
             self.products.normed(count, hidden, norm, weights.qkv, qkv)
         else:
-            self.rms_norm(count, hidden, weights.input_norm, shape.norm_eps, normed)
             self.linear(count, normed, weights.qkv, qkv)
         if lora is not None:
-            self.add_lora(batch, normed, lora, qkv, workspace)
+            self._lora.expand(cuda, normed.width, lora, qkv, workspace)
         self._attention.prepare(cuda, qkv, weights.head_norm, rope, shape, kv, layer)
 
     def out_proj_add(
@@ -98,9 +102,7 @@ class CudaOps(Ops):
         lora: LoraSite | None = None,
     ) -> None:
         """See `Ops.out_proj_add`; the sum is rounded once."""
-        self.products.add(batch.num_tokens, attended, weight, hidden)
-        if lora is not None:
-            self.add_lora(batch, attended, lora, hidden, workspace)
+        self._add(cast(CudaBatch, batch), attended, weight, hidden, workspace, lora)
 
     def norm_gate_up_act(
         self,
@@ -112,22 +114,27 @@ class CudaOps(Ops):
         lora: LoraSite | None = None,
     ) -> None:
         """See `Ops.norm_gate_up_act`; what adapters add comes before the activation."""
-        count = batch.num_tokens
+        count, cuda = batch.num_tokens, cast(CudaBatch, batch)
         # Laid out even if the first step is small.
         normed = workspace.buffer("normed", hidden.width, hidden.dtype)
         gate_up = workspace.buffer("gate_up", weights.gate_up.shape[0], hidden.dtype)
+        norm = RmsNorm(weights.norm, weights.norm_eps)
         if lora is None and self.products.takes_few_rows(count, hidden, activated):
-            norm = RmsNorm(weights.norm, weights.norm_eps)
             self.products.normed(count, hidden, norm, weights.gate_up, activated, gated=True)
             return
-        self.rms_norm(count, hidden, weights.norm, weights.norm_eps, normed)
+        self.rms_norm(count, hidden, norm.weight, norm.eps, normed)
         if lora is None and self.products.takes_gemv(count, normed, activated):
             self.products.gemv(count, normed, weights.gate_up, activated, gated=True)
+            return
+        if lora is not None:
+            self._lora.shrink(cuda, normed, lora, workspace)
+        if lora is not None and self.products.takes_few_rows(count, hidden, gate_up):
+            self.products.normed(count, hidden, norm, weights.gate_up, gate_up)
         else:
             self.linear(count, normed, weights.gate_up, gate_up)
-            if lora is not None:
-                self.add_lora(batch, normed, lora, gate_up, workspace)
-            self.silu_mul(count, gate_up, activated)
+        if lora is not None:
+            self._lora.expand(cuda, normed.width, lora, gate_up, workspace)
+        self.silu_mul(count, gate_up, activated)
 
     def down_add(
         self,
@@ -139,9 +146,7 @@ class CudaOps(Ops):
         lora: LoraSite | None = None,
     ) -> None:
         """See `Ops.down_add`; the sum is rounded once."""
-        self.products.add(batch.num_tokens, activated, weight, hidden)
-        if lora is not None:
-            self.add_lora(batch, activated, lora, hidden, workspace)
+        self._add(cast(CudaBatch, batch), activated, weight, hidden, workspace, lora)
 
     def take_logit_tokens(
         self, batch: Batch, first: int, count: int, x: Tensor, out: Tensor
@@ -253,7 +258,9 @@ class CudaOps(Ops):
         self, batch: Batch, x: Tensor, site: LoraSite, out: Tensor, workspace: Workspace
     ) -> None:
         """See `Ops.add_lora`."""
-        self._lora.add(cast(CudaBatch, batch), x, site, out, workspace)
+        cuda = cast(CudaBatch, batch)
+        self._lora.shrink(cuda, x, site, workspace)
+        self._lora.expand(cuda, x.width, site, out, workspace)
 
     def argmax(self, count: int, logits: Tensor, best: Tensor, workspace: Workspace) -> None:
         """See `Ops.argmax`."""
@@ -272,6 +279,22 @@ class CudaOps(Ops):
             catalog.argmax_rows(), (count, 1), address(values), address(indices), address(best),
             num_parts,
         )  # fmt: skip
+
+    def _add(
+        self,
+        batch: CudaBatch,
+        x: Tensor,
+        weight: Tensor,
+        hidden: Tensor,
+        workspace: Workspace,
+        lora: LoraSite | None,
+    ) -> None:
+        """A projection added to `hidden`, and what adapters add to it."""
+        if lora is not None:
+            self._lora.shrink(batch, x, lora, workspace)
+        self.products.add(batch.num_tokens, x, weight, hidden)
+        if lora is not None:
+            self._lora.expand(batch, x.width, lora, hidden, workspace)
 
     def _take_rows(self, count: int, source: Tensor, indices: int, out: Tensor) -> None:
         self._launch(

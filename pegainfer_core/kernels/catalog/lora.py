@@ -5,7 +5,7 @@ from __future__ import annotations
 from math import gcd
 from typing import TYPE_CHECKING, Final
 
-from pegainfer_core.kernels.catalog.products import GEMV_ROWS, gemv, takes_gemv
+from pegainfer_core.kernels.catalog.fused import fused_specs
 from pegainfer_core.kernels.catalog.sizes import OVERLAP_ARCH, count_type, power_of_two
 from pegainfer_core.kernels.spec import KernelSpec
 
@@ -34,7 +34,7 @@ def lora_splits(width: int) -> int:
     return min(max(wanted, _FEWEST_SPLITS), _MOST_SPLITS)
 
 
-def lora_shrink(element: ElementType, width: int) -> KernelSpec:
+def lora_shrink(element: ElementType, width: int, *, overlaps: bool) -> KernelSpec:
     """The product of inputs of a width with A, in shares."""
     pointer = f"*{element}:16"
     return KernelSpec(
@@ -49,17 +49,22 @@ def lora_shrink(element: ElementType, width: int) -> KernelSpec:
             ("RANKS", LORA_RANKS),
             ("BLOCK", _INNER_BLOCK),
             ("SPLITS", lora_splits(width)),
+            ("OVERLAP", int(overlaps)),
         ),
+        overlaps=overlaps,
     )
 
 
-def lora_expand(element: ElementType, width: int, outputs: Iterable[int]) -> KernelSpec:
+def lora_expand(
+    element: ElementType, width: int, outputs: Iterable[int], *, overlaps: bool
+) -> KernelSpec:
     """The product with B of what `lora_shrink` made of inputs of a width, added to `out`.
 
     Args:
         element: Type of everything.
         width: Of the inputs.
         outputs: Of each part.
+        overlaps: Whether it starts before the kernel ahead of it has ended.
     """
     pointer, count = f"*{element}:16", count_type(gcd(*outputs))
     return KernelSpec(
@@ -74,7 +79,9 @@ def lora_expand(element: ElementType, width: int, outputs: Iterable[int]) -> Ker
             ("RANKS", LORA_RANKS),
             ("BLOCK", LORA_OUTPUTS),
             ("SPLITS", lora_splits(width)),
+            ("OVERLAP", int(overlaps)),
         ),
+        overlaps=overlaps,
     )
 
 
@@ -83,18 +90,18 @@ def lora_specs(
 ) -> list[KernelSpec]:
     """Kernels that steps with adapters launch beside those of `decoder_specs`.
 
-    Products behind a norm stand alone there, so that what adapters add comes in between.
+    The activation is by itself there, so that what adapters add comes before it.
 
     Args:
         element: Type of weights and activations.
         sites: Width of the inputs, and outputs of each part, of all products.
-        hidden: That of those behind a norm.
+        hidden: Width of those behind a norm.
         arch: Architecture.
     """
-    specs = []
+    specs, overlaps = [], arch >= OVERLAP_ARCH
     for width, outputs in sites:
-        specs += [lora_shrink(element, width), lora_expand(element, width, outputs)]
-    if takes_gemv(hidden):
-        overlaps = arch >= OVERLAP_ARCH
-        specs += [gemv(element, hidden, rows, overlaps=overlaps) for rows in GEMV_ROWS]
+        specs.append(lora_shrink(element, width, overlaps=overlaps))
+        specs.append(lora_expand(element, width, outputs, overlaps=overlaps))
+        if width == hidden:
+            specs += fused_specs(element, hidden, sum(outputs), arch, norm=True)
     return list(dict.fromkeys(specs))

@@ -4,11 +4,14 @@
 
 A tile is up to TILE tokens of one adapter: [slot, first entry of `tokens`, entries, nothing]. Tiles
 beyond their number end at once, so that a recorded step can hold more than there are. Tokens in no
-tile are neither read nor written. No sum depends on which tokens share a tile.
+tile are neither read nor written. No sum depends on which tokens share a tile. With OVERLAP a
+kernel starts before the one ahead of it has ended, and until then reads only tiles and matrices,
+which no kernel of a step writes; every program waits, for whoever comes next counts on it.
 """
 
 import triton
 import triton.language as tl
+from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
 
 @triton.jit
@@ -27,6 +30,7 @@ def lora_shrink(
     RANKS: tl.constexpr,
     BLOCK: tl.constexpr,
     SPLITS: tl.constexpr,
+    OVERLAP: tl.constexpr,
 ):
     """Shares of `x` @ A^T; grid (tiles, parts * rank / RANKS * SPLITS).
 
@@ -34,35 +38,43 @@ def lora_shrink(
     parts * rank] float32, whose columns beyond an adapter's own rank stay as they are.
     """
     tile = tl.program_id(0)
-    if tile < tl.load(num_tiles):
-        slot = tl.load(tiles + 4 * tile).to(tl.int64)
-        first = tl.load(tiles + 4 * tile + 1)
-        count = tl.load(tiles + 4 * tile + 2)
-        split = tl.program_id(1) % SPLITS
-        begin = tl.program_id(1) // SPLITS * RANKS
-        own_rank = tl.load(facts + 2 * slot + 1).to(tl.int32)
-        if begin % rank < own_rank:
-            entry = tl.arange(0, TILE)
-            inside = entry < count
-            token = tl.load(tokens + first + entry, mask=inside, other=0).to(tl.int64)
-            lane = begin + tl.arange(0, RANKS)
-            matrix = down + (slot * parts * rank + lane)[:, None] * width
-            share = tl.cdiv(tl.cdiv(width, SPLITS), BLOCK) * BLOCK
-            end = tl.minimum((split + 1) * share, width)
-            # Shares are whole blocks: only the last block of all reaches beyond the width.
-            total = tl.zeros([TILE, RANKS], tl.float32)
-            for start in range(split * share, end, BLOCK):
-                column = start + tl.arange(0, BLOCK)
-                valid = column < width
-                values = tl.load(
-                    x + token[:, None] * width + column[None, :],
-                    mask=inside[:, None] & valid[None, :],
-                    other=0.0,
-                )
-                held = tl.load(matrix + column[None, :], mask=valid[None, :], other=0.0)
-                total = tl.dot(values, tl.trans(held), total, input_precision="ieee")
-            at = ((first + entry).to(tl.int64) * SPLITS + split) * (parts * rank)
-            tl.store(shrunk + at[:, None] + lane[None, :], total, mask=inside[:, None])
+    if OVERLAP:
+        gdc_launch_dependents()
+    exists = tile < tl.load(num_tiles)
+    slot = tl.load(tiles + 4 * tile, mask=exists, other=0).to(tl.int64)
+    first = tl.load(tiles + 4 * tile + 1, mask=exists, other=0)
+    count = tl.load(tiles + 4 * tile + 2, mask=exists, other=0)
+    split = tl.program_id(1) % SPLITS
+    begin = tl.program_id(1) // SPLITS * RANKS
+    own_rank = tl.load(facts + 2 * slot + 1).to(tl.int32)
+    exists = exists & (begin % rank < own_rank)
+    entry = tl.arange(0, TILE)
+    inside = exists & (entry < count)
+    token = tl.load(tokens + first + entry, mask=inside, other=0).to(tl.int64)
+    lane = begin + tl.arange(0, RANKS)
+    matrix = down + (slot * parts * rank + lane)[:, None] * width
+    share = tl.cdiv(tl.cdiv(width, SPLITS), BLOCK) * BLOCK
+    start = split * share
+    end = tl.minimum(start + share, width)
+    column = start + tl.arange(0, BLOCK)
+    held = tl.load(matrix + column[None, :], mask=exists & (column < end)[None, :], other=0.0)
+    if OVERLAP:
+        gdc_wait()
+    if exists:
+        # Shares are whole blocks: only the last block of all reaches beyond the width.
+        total = tl.zeros([TILE, RANKS], tl.float32)
+        for at in range(start, end, BLOCK):
+            column = at + tl.arange(0, BLOCK)
+            values = tl.load(
+                x + token[:, None] * width + column[None, :],
+                mask=inside[:, None] & (column < width)[None, :],
+                other=0.0,
+            )
+            total = tl.dot(values, tl.trans(held), total, input_precision="ieee")
+            column += BLOCK
+            held = tl.load(matrix + column[None, :], mask=(column < end)[None, :], other=0.0)
+        row = ((first + entry).to(tl.int64) * SPLITS + split) * (parts * rank)
+        tl.store(shrunk + row[:, None] + lane[None, :], total, mask=inside[:, None])
 
 
 @triton.jit
@@ -84,6 +96,7 @@ def lora_expand(
     RANKS: tl.constexpr,
     BLOCK: tl.constexpr,
     SPLITS: tl.constexpr,
+    OVERLAP: tl.constexpr,
 ):
     """Add scale * shrunk @ B^T to the tokens' rows; grid (tiles, blocks of all parts).
 
@@ -92,38 +105,46 @@ def lora_expand(
     in blocks of its own.
     """
     tile = tl.program_id(0)
-    if tile < tl.load(num_tiles):
-        slot = tl.load(tiles + 4 * tile).to(tl.int64)
-        first = tl.load(tiles + 4 * tile + 1)
-        count = tl.load(tiles + 4 * tile + 2)
-        scale = tl.load(facts + 2 * slot)
-        own_rank = tl.load(facts + 2 * slot + 1).to(tl.int32)
-        block = tl.program_id(1)
-        end0 = tl.cdiv(width0, BLOCK)
-        end1 = end0 + tl.cdiv(width1, BLOCK)
-        part = (block >= end0).to(tl.int32) + (block >= end1).to(tl.int32)
-        begin = tl.where(part == 0, 0, tl.where(part == 1, width0, width0 + width1))
-        width = tl.where(part == 0, width0, tl.where(part == 1, width1, width2))
-        block -= tl.where(part == 0, 0, tl.where(part == 1, end0, end1))
-        column = block * BLOCK + tl.arange(0, BLOCK)
-        valid = column < width
-        entry = tl.arange(0, TILE)
-        inside = entry < count
-        token = tl.load(tokens + first + entry, mask=inside, other=0).to(tl.int64)
-        matrix = up + (slot * num_outputs + begin + column)[:, None] * rank
-        row = (first + entry).to(tl.int64) * SPLITS * (parts * rank) + part * rank
+    if OVERLAP:
+        gdc_launch_dependents()
+    exists = tile < tl.load(num_tiles)
+    slot = tl.load(tiles + 4 * tile, mask=exists, other=0).to(tl.int64)
+    first = tl.load(tiles + 4 * tile + 1, mask=exists, other=0)
+    count = tl.load(tiles + 4 * tile + 2, mask=exists, other=0)
+    scale = tl.load(facts + 2 * slot)
+    own_rank = tl.load(facts + 2 * slot + 1).to(tl.int32)
+    block = tl.program_id(1)
+    end0 = tl.cdiv(width0, BLOCK)
+    end1 = end0 + tl.cdiv(width1, BLOCK)
+    part = (block >= end0).to(tl.int32) + (block >= end1).to(tl.int32)
+    begin = tl.where(part == 0, 0, tl.where(part == 1, width0, width0 + width1))
+    width = tl.where(part == 0, width0, tl.where(part == 1, width1, width2))
+    block -= tl.where(part == 0, 0, tl.where(part == 1, end0, end1))
+    column = block * BLOCK + tl.arange(0, BLOCK)
+    valid = exists & (column < width)
+    entry = tl.arange(0, TILE)
+    inside = exists & (entry < count)
+    token = tl.load(tokens + first + entry, mask=inside, other=0).to(tl.int64)
+    matrix = up + (slot * num_outputs + begin + column)[:, None] * rank
+    row = (first + entry).to(tl.int64) * SPLITS * (parts * rank) + part * rank
+    lane = tl.arange(0, RANKS)
+    held = tl.load(matrix + lane[None, :], mask=valid[:, None], other=0.0)
+    if OVERLAP:
+        gdc_wait()
+    if exists:
         total = tl.zeros([TILE, BLOCK], tl.float32)
         for start in range(0, own_rank, RANKS):
-            lane = start + tl.arange(0, RANKS)
             sums = tl.zeros([TILE, RANKS], tl.float32)
             for split in tl.static_range(SPLITS):
                 at = row + split * (parts * rank)
                 sums += tl.load(
-                    shrunk + at[:, None] + lane[None, :], mask=inside[:, None], other=0.0
+                    shrunk + at[:, None] + (start + lane)[None, :], mask=inside[:, None], other=0.0
                 )
-            held = tl.load(matrix + lane[None, :], mask=valid[:, None], other=0.0)
             narrow = sums.to(out.dtype.element_ty)
             total = tl.dot(narrow, tl.trans(held), total, input_precision="ieee")
+            behind = start + RANKS + lane
+            more = valid[:, None] & (behind < own_rank)[None, :]
+            held = tl.load(matrix + behind[None, :], mask=more, other=0.0)
         target = out + token[:, None] * num_outputs + (begin + column)[None, :]
         mask = inside[:, None] & valid[None, :]
         before = tl.load(target, mask=mask, other=0.0).to(tl.float32)

@@ -126,7 +126,9 @@ class _Site:
         before = self._values(MAX_TOKENS, sum(self.case.widths))
         expected = self._on_numpy(self.backend.upload(metadata), x, before)
         found = self.device.tensor(before)
-        self.lora.add(batch, self.device.tensor(x), self.device_site, found, self.workspace)
+        inputs, site = self.device.tensor(x), self.device_site
+        self.lora.shrink(batch, inputs, site, self.workspace)
+        self.lora.expand(batch, inputs.width, site, found, self.workspace)
         assert_close(array(found), floats(expected), "sums")
         untouched = np.ones(MAX_TOKENS, bool)
         first = 0
