@@ -175,6 +175,10 @@ class Backend(ABC):
         """
         raise ConfigError(f"the {self.name} backend needs --num-kv-pages")
 
+    def free_bytes(self) -> int | None:
+        """Memory that is not in use yet; None if models run in the host's."""
+        return None
+
     @abstractmethod
     def copy_pages(self, kv: KvPool, sources: list[int], targets: list[int]) -> None:
         """Copy whole pages; sources and targets are parallel and do not overlap."""

@@ -22,7 +22,12 @@ from pegainfer_core.engine.ledger import Ledger, LedgerError
 from pegainfer_core.engine.local import BuiltEngine, LocalEngine
 from pegainfer_core.engine.offload_opening import open_offload
 from pegainfer_core.engine.pipeline import CompletedStep, StepPipeline
-from pegainfer_core.engine.plan_limits import decoder_plan, default_num_pages, fitted_plan
+from pegainfer_core.engine.plan_limits import (
+    decoder_plan,
+    default_num_pages,
+    fitted_plan,
+    widened_plan,
+)
 from pegainfer_core.engine.process import ProcessEngine
 from pegainfer_core.engine.queue import WaitingQueue
 from pegainfer_core.engine.roster import Roster
@@ -126,6 +131,7 @@ __all__ = [
     "prefill_budget",
     "share_prefill_budget",
     "take_metrics",
+    "widened_plan",
 ]
 
 #: The client brings asyncio along, which a worker process does without: 8 MB. The runner brings

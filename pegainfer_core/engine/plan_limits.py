@@ -13,7 +13,7 @@ from pegainfer_core.contract import EngineCapabilities, ServePlan
 from pegainfer_core.weights import ConfigError
 
 if TYPE_CHECKING:
-    from pegainfer_core.backend import BackendName, KvLayout
+    from pegainfer_core.backend import Backend, BackendName, KvLayout
     from pegainfer_core.contract import CoreOptions
 
 DEFAULT_POOL_BYTES: Final = 2 << 30
@@ -35,6 +35,8 @@ _FLOPS: Final = 80e9
 _MIN_PREFILL_TOKENS: Final = 8
 _CUDA_PREFILL_TOKENS: Final = 8192
 _MAX_PREFILL_TOKENS: Final = 2048
+_ROOMY_BYTES: Final = 64 << 30
+"""Of a GPU's memory free behind the weights: then buffers for larger steps take a tenth at most."""
 
 
 def decoder_plan(
@@ -108,6 +110,21 @@ def fitted_plan(plan: ServePlan, layout: KvLayout, num_pages: int, asked: int | 
             f"at this --gpu-memory-utilization; lower it to {held}"
         )
     return msgspec.structs.replace(plan, max_model_len=held)
+
+
+def widened_plan(plan: ServePlan, asked: int | None, backend: Backend, tokens: int) -> ServePlan:
+    """The plan with larger prefill steps, where memory is no concern and nobody chose their size.
+
+    Args:
+        plan: Made before the weights were loaded.
+        asked: The option `--max-prefill-tokens`.
+        backend: Holds the weights, and neither buffers of steps nor KV pages yet.
+        tokens: Most prompt tokens in a step that the family would rather have.
+    """
+    free = backend.free_bytes()
+    if asked is not None or free is None or free < _ROOMY_BYTES:
+        return plan
+    return msgspec.structs.replace(plan, max_prefill_tokens=tokens)
 
 
 def _context_and_pages(

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
+from pegainfer_qwen35.engine import PREFILL_TOKENS
 
 from plugins.pegainfer_qwen35.tests.stepper import Stepper
 from tests.hf import cases, gate, golden
@@ -121,6 +122,17 @@ def test_chunked_is_whole(num_tokens: int, small: Path, recording: CudaBackend) 
     for size in (1, 63, 64, 65, 1000):
         chunked = made.logits(ids(num_tokens), [size] * (num_tokens // size))
         np.testing.assert_allclose(chunked, whole, atol=2e-4, err_msg=f"chunks of {size}")
+
+
+def test_a_large_step_is_many_small_ones(small: Path, recording: CudaBackend) -> None:
+    """As many tokens as steps are given where memory allows."""
+    prompts = [ids(1024 + 7 * i) for i in range(23)]
+    made = Stepper(
+        small, backend=recording, num_kv_pages=2048, max_model_len=2048,
+        max_prefill_tokens=PREFILL_TOKENS,
+    )  # fmt: skip
+    together = made.generate(prompts, 6, chunk_tokens=PREFILL_TOKENS)
+    assert together == made.generate(prompts, 6, chunk_tokens=1000)
 
 
 def test_no_drift_over_four_thousand_tokens(small: Path, recording: CudaBackend) -> None:

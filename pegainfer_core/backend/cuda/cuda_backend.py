@@ -239,6 +239,10 @@ class CudaBackend(Backend):
         """Pages that fit into the share of the GPU's memory not in use yet."""
         return pages_within(self._memory(), layout.page_bytes, utilization)
 
+    def free_bytes(self) -> int | None:
+        """Of the GPU."""
+        return self._memory().free_bytes
+
     def copy_pages(self, kv: KvPool, sources: list[int], targets: list[int]) -> None:
         """Copy whole pages."""
         self._copy_items(address(kv.pages), kv.layout.page_bytes, sources, targets)

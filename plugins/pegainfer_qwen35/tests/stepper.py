@@ -26,10 +26,11 @@ class Stepper(DecoderStepper):
 
     def load(self) -> None:
         loaded = load_model(self.context, self.plan, self.backend)
-        self.model, self.weights, self.kv, sampler, self.num_snapshots = loaded
+        self.model, self.weights, self.kv = loaded.model, loaded.weights, loaded.kv
+        self.num_snapshots, self.plan = loaded.num_snapshots, loaded.plan
         self.states = self.model.states
         self.runner = DecoderRunner(
-            self.model, self.backend, self.kv, sampler, self.plan, self.states
+            self.model, self.backend, self.kv, loaded.sampler, self.plan, self.states
         )
 
     def row_slot(self, sequence: Sequence) -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import msgspec
 
@@ -20,6 +20,7 @@ from pegainfer_core.engine import (
     open_offload,
     open_pages,
     open_parameters,
+    widened_plan,
 )
 from pegainfer_core.kv import SnapshotSpec, open_kv
 from pegainfer_core.sampling import make_step_sampler
@@ -38,6 +39,11 @@ if TYPE_CHECKING:
     from pegainfer_core.sampling import StepSampler
     from pegainfer_qwen35.weights import Qwen35Weights
 
+PREFILL_TOKENS: Final = 24_576
+"""Most prompt tokens in a step where memory allows. Bursts of prompts stop the requests that decode
+once instead of three times, at the price of their own first tokens' mean: with 64 clients 7.0 ms a
+token and 607 ms to the first, instead of 7.8 and 380 (docs/benchmarks/h200-qwen35.md)."""
+
 
 def launch(context: LaunchContext, plan: ServePlan) -> LocalEngine:
     """Load the checkpoint and start its engine in this process; returns once it is ready.
@@ -49,17 +55,18 @@ def launch(context: LaunchContext, plan: ServePlan) -> LocalEngine:
 
 
 class LoadedModel(NamedTuple):
-    """A model on its backend, the KV pages it writes, and what chooses its tokens."""
+    """A model on its backend, the KV pages it writes, what chooses its tokens, and its plan."""
 
     model: Qwen35Model
     weights: Qwen35Weights
     kv: KvPool
     sampler: StepSampler
     num_snapshots: int
+    plan: ServePlan
 
 
 def load_model(context: LaunchContext, plan: ServePlan, backend: Backend) -> LoadedModel:
-    """Load a checkpoint onto a backend, with room for the plan's steps.
+    """Load a checkpoint onto a backend, with room for the plan's steps, larger ones where it may.
 
     Raises:
         ConfigError: The checkpoint is at fault.
@@ -69,6 +76,7 @@ def load_model(context: LaunchContext, plan: ServePlan, backend: Backend) -> Loa
     specs, unread = model_specs(config), unread_names(*OTHER_PARTS, tied=config.tied)
     with open_parameters(context, backend, specs, config.dtype, unread) as (loader, dtype):
         weights = WeightReader(loader, config, backend, dtype).read_all()
+    plan = widened_plan(plan, options.max_prefill_tokens, backend, PREFILL_TOKENS)
     own = msgspec.convert(context.family_options, Qwen35Options)
     states_layout = state_layout(config, dtype)
     num_saved = num_snapshots(states_layout, options, own, plan.backend)
@@ -84,14 +92,15 @@ def load_model(context: LaunchContext, plan: ServePlan, backend: Backend) -> Loa
     )
     sampler = make_step_sampler(backend, plan.vocab_size, plan.max_num_seqs, options.seed)
     kv = open_pages(model, backend, layout, plan, options)
-    return LoadedModel(model, weights, kv, sampler, num_saved)
+    return LoadedModel(model, weights, kv, sampler, num_saved, plan)
 
 
 def _build(context: LaunchContext, plan: ServePlan, backend: Backend) -> BuiltEngine:
     options = context.options
     loaded = load_model(context, plan, backend)
     kv_pages, states = loaded.kv, loaded.model.states
-    plan = fitted_plan(plan, kv_pages.layout, kv_pages.num_pages - 1, options.max_model_len)
+    held = kv_pages.num_pages - 1
+    plan = fitted_plan(loaded.plan, kv_pages.layout, held, options.max_model_len)
     runner = DecoderRunner(loaded.model, backend, kv_pages, loaded.sampler, plan, states)
     runner.warm_up()
     spec = SnapshotSpec(num_slots=loaded.num_snapshots, every_tokens=plan.page_tokens)
