@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple, cast
+from typing import TYPE_CHECKING, cast
 
 from pegainfer_core.backend.cuda.arrays import address, element, empty_tensor
 from pegainfer_core.backend.cuda.cuda_products import RmsNorm
-from pegainfer_core.backend.cuda.piece_scratch import PieceScratch, delta_sizes, piece_scratch
-from pegainfer_core.backend.dtype import DType
+from pegainfer_core.backend.cuda.piece_scan import DeltaInput, PieceScan, layer_memories
+from pegainfer_core.backend.cuda.piece_scratch import delta_sizes, piece_scratch
 from pegainfer_core.backend.recurrent_ops import RecurrentOps
 from pegainfer_core.backend.workspace import Workspace
 from pegainfer_core.kernels import catalog
@@ -25,17 +25,6 @@ if TYPE_CHECKING:
     from pegainfer_core.backend.state_pool import StatePool
     from pegainfer_core.backend.tensor import Tensor
     from pegainfer_core.kernels import KernelSpec
-
-
-class _DeltaInput(NamedTuple):
-    """What the delta rule of a layer reads, and the states that it goes on from."""
-
-    mixed: Tensor
-    projected: Tensor
-    weights: DeltaWeights
-    shape: DeltaShape
-    states: StatePool
-    layer: int
 
 
 class CudaRecurrentOps(RecurrentOps):
@@ -56,6 +45,7 @@ class CudaRecurrentOps(RecurrentOps):
         self._device = device
         self._library = library
         self._overlaps = device.arch >= catalog.OVERLAP_ARCH
+        self._pieces = PieceScan(device, library)
         # Of the primitive op alone, which is given none.
         self._own: dict[int, Workspace] = {}
 
@@ -96,11 +86,11 @@ class CudaRecurrentOps(RecurrentOps):
         scratch = piece_scratch(workspace, shape, projected.dtype)
         self.causal_conv(batch, projected, weights.conv, shape, states, layer, mixed)
         cuda, work = _split(batch)
-        given = _DeltaInput(mixed, projected, weights, shape, states, layer)
+        given = DeltaInput(mixed, projected, weights, shape, states, layer)
         if cuda.num_rows:
             self._step(cuda, work, given, gated, gated=True)
         if work.num_pieces:
-            self._scan(work, given, delta, scratch)
+            self._pieces.take(work, given, delta, scratch)
             first = cuda.num_rows
             self._gate(first, batch.num_tokens, delta, projected, weights.norm, shape, gated)
 
@@ -166,7 +156,7 @@ class CudaRecurrentOps(RecurrentOps):
     ) -> None:
         """See `RecurrentOps.delta_rule`."""
         cuda, work = _split(batch)
-        given = _DeltaInput(mixed, projected, weights, shape, states, layer)
+        given = DeltaInput(mixed, projected, weights, shape, states, layer)
         if cuda.num_rows:
             self._step(cuda, work, given, delta, gated=False)
         if work.num_pieces:
@@ -174,7 +164,7 @@ class CudaRecurrentOps(RecurrentOps):
             if rows not in self._own:
                 self._own[rows] = Workspace(partial(empty_tensor, self._device), rows, rows)
             scratch = piece_scratch(self._own[rows], shape, projected.dtype)
-            self._scan(work, given, delta, scratch)
+            self._pieces.take(work, given, delta, scratch)
 
     def gated_norm(
         self,
@@ -189,11 +179,11 @@ class CudaRecurrentOps(RecurrentOps):
         self._gate(0, count, delta, projected, norm, shape, gated)
 
     def _step(
-        self, batch: CudaBatch, work: RecurrentWork, given: _DeltaInput, out: Tensor, *, gated: bool
+        self, batch: CudaBatch, work: RecurrentWork, given: DeltaInput, out: Tensor, *, gated: bool
     ) -> None:
         """Decoding rows, with norm and gate or without."""
         mixed, projected, weights, shape, states, layer = given
-        memory, distance = _memories(states, layer)
+        memory, distance = layer_memories(states, layer)
         gates = shape.conv_width
         self._launch(
             catalog.delta_step(
@@ -205,42 +195,6 @@ class CudaRecurrentOps(RecurrentOps):
             work.row_saves, memory, address(out), projected.width, gates,
             gates + shape.value_width, shape.num_key_heads, shape.num_value_heads, distance,
             shape.key_dim**-0.5, shape.norm_eps,
-        )  # fmt: skip
-
-    def _scan(
-        self, work: RecurrentWork, given: _DeltaInput, delta: Tensor, scratch: PieceScratch[Tensor]
-    ) -> None:
-        """All other rows: pieces at once, then each row's in order."""
-        mixed, projected, weights, shape, states, layer = given
-        sizes, num_heads = delta_sizes(shape, projected.dtype), shape.num_value_heads
-        at = PieceScratch(*(address(tensor) for tensor in scratch))
-        grid = (work.num_pieces, num_heads)
-        self._launch(
-            catalog.relate_pieces(sizes), grid,
-            address(mixed), address(projected), address(weights.decay_rate),
-            address(weights.decay_bias), work.pieces, work.piece_count, at.queries, at.keys,
-            at.scores, at.systems, at.strengths, at.decays, at.query_factors, at.key_factors,
-            projected.width, shape.conv_width + shape.value_width, shape.num_key_heads, num_heads,
-            shape.key_dim**-0.5,
-        )  # fmt: skip
-        self._launch(
-            catalog.invert_pieces(sizes), grid,
-            work.pieces, work.piece_count, at.systems, at.strengths, at.decays, at.of_values,
-            at.of_keys, num_heads,
-        )  # fmt: skip
-        self._launch(
-            catalog.write_pieces(sizes), grid,
-            address(mixed), work.pieces, work.piece_count, at.keys, at.of_values, at.of_keys,
-            at.reads, at.writes, shape.num_key_heads, num_heads,
-        )  # fmt: skip
-        memory, distance = _memories(states, layer)
-        channels = catalog.scan_channels(sizes, work.num_rows * num_heads)
-        self._launch(
-            catalog.scan_pieces(sizes, channels),
-            (work.num_rows * num_heads, -(-shape.value_dim // channels)),
-            work.pieces, work.row_pieces, at.queries, at.keys, at.reads, at.writes, at.scores,
-            at.decays, at.query_factors, at.key_factors, memory, address(delta),
-            shape.num_key_heads, num_heads, distance,
         )  # fmt: skip
 
     def _gate(
@@ -278,11 +232,3 @@ def _split(batch: Batch) -> tuple[CudaBatch, RecurrentWork]:
     if cuda.recurrent is None:
         raise ValueError("tell the backend of recurrent layers before the first step")
     return cuda, cuda.recurrent
-
-
-def _memories(states: StatePool, layer: int) -> tuple[int, int]:
-    """Where a layer's memories lie in slot 0, and values from slot to slot."""
-    layout = states.layout
-    of_layer = layout.num_heads * layout.key_dim * layout.value_dim
-    at = address(states.memory) + layer * of_layer * DType.FLOAT32.itemsize
-    return at, layout.num_layers * of_layer

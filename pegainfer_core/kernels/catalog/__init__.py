@@ -68,12 +68,15 @@ from pegainfer_core.kernels.catalog.lora import (
 from pegainfer_core.kernels.catalog.pieces import (
     PIECE_INTS,
     PIECE_TOKENS,
+    TURNED_CHANNELS,
     conv_piece_programs,
     conv_pieces,
     invert_pieces,
     relate_pieces,
     scan_channels,
     scan_pieces,
+    takes_turned_scan,
+    turned_scan,
     write_pieces,
 )
 from pegainfer_core.kernels.catalog.prefill import (
@@ -144,6 +147,7 @@ __all__ = [
     "ROW_SAVES",
     "SEEDED_BLOCK",
     "SMALL_BLOCK",
+    "TURNED_CHANNELS",
     "DecoderSizes",
     "DeltaSizes",
     "ElementType",
@@ -201,6 +205,8 @@ __all__ = [
     "takes_decode_pages",
     "takes_few_rows",
     "takes_gemv",
+    "takes_turned_scan",
     "takes_wgmma",
+    "turned_scan",
     "write_pieces",
 ]

@@ -9,6 +9,7 @@ from pegainfer_core.kernels.catalog.sizes import count_type
 from pegainfer_core.kernels.spec import KernelSpec
 
 if TYPE_CHECKING:
+    from pegainfer_core.kernels.arch import Arch
     from pegainfer_core.kernels.catalog.delta_sizes import DeltaSizes
 
 PIECE_TOKENS: Final = 64
@@ -43,6 +44,18 @@ _MANY_PROGRAMS: Final = 34
 where each has a multiprocessor for itself."""
 
 _FLOAT32_SCAN_CHANNELS: Final = 16
+
+_TURNED_ARCH: Final = 90
+"""Whose tensor cores the scan in registers is written for."""
+
+_TURNED_KEY_DIM: Final = 128
+TURNED_CHANNELS: Final = 64
+"""Channels of a memory's values that a block of that scan has."""
+
+_TURNED_WARPS: Final = 5
+_TURNED_STAGES: Final = 3
+_TURNED_STAGE_BYTES: Final = 9 * PIECE_TOKENS * 128 + 1024
+_TURNED_BARRIER_BYTES: Final = 64
 
 
 @cache
@@ -195,6 +208,38 @@ def scan_pieces(sizes: DeltaSizes, channels: int) -> KernelSpec:
     )
 
 
+def takes_turned_scan(sizes: DeltaSizes, arch: Arch) -> bool:
+    """Whether there is a scan that keeps memories in registers, for this architecture."""
+    return (
+        arch == _TURNED_ARCH
+        and sizes.factor == "fp16"
+        and sizes.key_dim == _TURNED_KEY_DIM
+        and sizes.value_dim % TURNED_CHANNELS == 0
+    )
+
+
+@cache
+def turned_scan(sizes: DeltaSizes) -> KernelSpec:
+    """`scan_pieces` with memories in registers; finds tiles by tensor maps."""
+    memory, distance = sizes.memory_types
+    return KernelSpec(
+        module="scan_pieces.cu",
+        function="scan_pieces",
+        arguments=(
+            *("*i32",) * 2,
+            *("u64",) * 5,
+            *("*fp32:16",) * 3,
+            memory,
+            f"*{sizes.element}",
+            *("i32",) * 2,
+            distance,
+        ),
+        constants=(("VALUE_DIM", sizes.value_dim),),
+        num_warps=_TURNED_WARPS,
+        shared_bytes=_TURNED_STAGES * _TURNED_STAGE_BYTES + _TURNED_BARRIER_BYTES,
+    )
+
+
 def _prepared_channels(sizes: DeltaSizes) -> int:
     return min(*sizes.blocks, _PREPARED_CHANNELS[sizes.factor])
 
@@ -203,12 +248,13 @@ def _written_channels(sizes: DeltaSizes) -> int:
     return min(*sizes.blocks, _WRITTEN_CHANNELS[sizes.factor])
 
 
-def piece_specs(sizes: DeltaSizes) -> list[KernelSpec]:
-    """Every one of these kernels."""
+def piece_specs(sizes: DeltaSizes, arch: Arch) -> list[KernelSpec]:
+    """Every one of these kernels that runs on an architecture."""
+    scans = [scan_pieces(sizes, scan_channels(sizes, num)) for num in (1, _MANY_PROGRAMS)]
     return [
         conv_pieces(sizes),
         relate_pieces(sizes),
         invert_pieces(sizes),
         write_pieces(sizes),
-        *(scan_pieces(sizes, scan_channels(sizes, num)) for num in (1, _MANY_PROGRAMS)),
+        *([turned_scan(sizes)] if takes_turned_scan(sizes, arch) else scans),
     ]

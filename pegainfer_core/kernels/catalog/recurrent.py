@@ -156,6 +156,6 @@ def recurrent_specs(sizes: DeltaSizes, arch: Arch) -> list[KernelSpec]:
         conv_step(sizes, overlaps=overlaps),
         keep_inputs(sizes),
         delta_step(sizes, gated=True, overlaps=overlaps),
-        *piece_specs(sizes),
+        *piece_specs(sizes, arch),
         gated_norm(sizes.element, sizes.value_dim),
     ]

@@ -137,6 +137,48 @@ extern "C" void run(const char *x, const char *scale, const char *weight, u16 *o
 }
 """
 
+_SCAN: Final = {
+    "shared_address": "return simt::offset(at);",
+    "init": "simt::init(simt::offset(barrier), count);",
+    "arrive": "simt::arrive(simt::offset(barrier));",
+    "expect": "simt::arrive(simt::offset(barrier), bytes);",
+    "wait": "simt::wait(simt::offset(barrier), parity);",
+    "copy_tile": "simt::copy_box(to, map, simt::offset(barrier), {column, token});",
+    "copy_word": "memcpy((void *)to, from, 4);",
+    "arrive_copied": "simt::arrive(simt::offset(barrier));",
+    "acquire_map": "",
+    "sync_computing": "simt::pass(simt::named_gates[1], COMPUTING);",
+    "mma_fence": "",
+    "mma_commit": "",
+    "mma_wait": "",
+    "pin": "",
+    "keep_before": "",
+    "multiply_by_rows": "simt::multiply_rows(d, 32, a, b, adds);",
+    "multiply_by_columns": "simt::multiply_weights(d, 64, a, b);",
+    "held": "return value > 65504 ? 65504 : value < -65504 ? -65504 : value;",
+    "two_halves": "return to_float16(low) | to_float16(high) << 16;",
+    "rounded": "return to_half(value);",
+}
+_SCAN_INLINE: Final = {r'asm volatile\("fence\.mbarrier.*?"memory"\);': ""}
+_SCAN_RUN: Final = """
+extern "C" void run(
+    const int *pieces, const int *row_pieces, const void *queries, const void *keys,
+    const void *reads, const void *writes, const void *scores, const float *decays,
+    const float *query_factors, const float *key_factors, float *states, u16 *out,
+    int num_key_heads, int num_heads, long long slot_stride, int rows, int seed) {
+    simt::chance.seed(seed);
+    simt::widened = of_float16;
+    simt::body = [=] {
+        scan_pieces(pieces, row_pieces, queries, keys, reads, writes, scores, decays, query_factors,
+                    key_factors, states, out, num_key_heads, num_heads, slot_stride);
+    };
+    for (int i = 0; i < rows * num_heads * (VALUE_DIM / CHANNELS); ++i) {
+        blockIdx = {i % (rows * num_heads), i / (rows * num_heads)};
+        simt::run_block(COMPUTING + 32);
+    }
+}
+"""
+
 
 def decode_pages(folder: Path, **constants: int) -> ctypes.CDLL:
     """Decode attention; `run` takes the kernel's arguments, the grid's width and a seed."""
@@ -154,6 +196,11 @@ def few_rows(folder: Path, **constants: int) -> ctypes.CDLL:
     """Products of few rows; `run` takes the kernel's arguments, the teams and a seed."""
     source = _replaced("few_rows.cu", _FEW_ROWS, _FEW_ROWS_INLINE)
     return _built(folder, source + _FEW_ROWS_RUN, constants)
+
+
+def scan_pieces(folder: Path, **constants: int) -> ctypes.CDLL:
+    """The delta rule from piece to piece; `run` takes the kernel's arguments, rows and a seed."""
+    return _built(folder, _replaced("scan_pieces.cu", _SCAN, _SCAN_INLINE) + _SCAN_RUN, constants)
 
 
 def _replaced(module: str, bodies: Mapping[str, str], inline: Mapping[str, str]) -> str:

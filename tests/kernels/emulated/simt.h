@@ -52,6 +52,20 @@ static float __int_as_float(unsigned bits) {
 static float __uint_as_float(unsigned bits) { return __int_as_float(bits); }
 static float of_half(unsigned bits) { return __int_as_float(bits << 16); }
 
+static float of_float16(unsigned bits) {
+    unsigned short low = bits;
+    _Float16 value;
+    memcpy(&value, &low, 2);
+    return value;
+}
+
+static unsigned to_float16(float value) {
+    _Float16 narrow = value;
+    unsigned short bits;
+    memcpy(&bits, &narrow, 2);
+    return bits;
+}
+
 static unsigned to_half(float value) {
     unsigned bits;
     memcpy(&bits, &value, 4);
@@ -122,6 +136,9 @@ static void pass(Gate &gate, int count) {
     }
     while (gate.round == round) yield();
 }
+
+// How factors of products are read: bfloat16 unless a kernel's runner says otherwise.
+static float (*widened)(unsigned) = of_half;
 
 static int block() { return current->index / num_threads; }
 
@@ -255,12 +272,12 @@ struct Registers { unsigned at[6]; };
 
 static float left(const Lanes<Registers> &lanes, int row, int k) {
     unsigned pair = lanes[row % 8 * 4 + k % 8 / 2].at[row / 8 + k / 8 * 2];
-    return of_half(k % 2 ? pair >> 16 : pair & 0xFFFF);
+    return widened(k % 2 ? pair >> 16 : pair & 0xFFFF);
 }
 
 static float right(const Lanes<Registers> &lanes, int column, int k) {
     unsigned pair = lanes[column * 4 + k % 8 / 2].at[4 + k / 8];
-    return of_half(k % 2 ? pair >> 16 : pair & 0xFFFF);
+    return widened(k % 2 ? pair >> 16 : pair & 0xFFFF);
 }
 
 static int row_of(int i) { return current->index % WARP / 4 + i / 2 % 2 * 8; }
@@ -276,7 +293,7 @@ static void multiply(float (&d)[4], const unsigned (&a)[4], unsigned b0, unsigne
 static float shared_half(unsigned at) {
     Half value;
     memcpy(&value, memory + swizzled(at), 2);
-    return of_half(value);
+    return widened(value);
 }
 
 // Operands of wgmma with a 128-byte swizzle, by matrix descriptor.
@@ -298,6 +315,17 @@ void multiply_shared(float (&d)[COUNT], unsigned long long a, unsigned long long
     for (int i = 0; i < COUNT; ++i) {
         float sum = adds ? d[i] : 0;
         for (int k = 0; k < 16; ++k) sum += by_rows(a, first + row_of(i), k) * by_rows(b, column_of(i), k);
+        d[i] = sum;
+    }
+    pass(warp_gates[current->index / WARP], WARP);
+}
+
+// wgmma m64k16 with the left operand in registers, and rows of the right one being columns of d.
+static void multiply_rows(float *d, int count, const unsigned *a, unsigned long long b, int adds) {
+    auto lanes = share(Registers{{a[0], a[1], a[2], a[3], 0, 0}});
+    for (int i = 0; i < count; ++i) {
+        float sum = adds ? d[i] : 0;
+        for (int k = 0; k < 16; ++k) sum += left(lanes, row_of(i), k) * by_rows(b, column_of(i), k);
         d[i] = sum;
     }
     pass(warp_gates[current->index / WARP], WARP);
