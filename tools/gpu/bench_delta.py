@@ -133,7 +133,7 @@ class DeltaBench:
         k, v = shape.key_dim, shape.value_dim
         keys = 2 * shape.key_width
         by_head = {
-            "relate_pieces": 2 * piece * 2 * k,
+            "relate_pieces": 2 * piece * 2 * k * shape.num_key_heads / heads,
             "write_pieces": 2 * piece * (k + v),
             "scan_pieces": 2 * (3 * k * v + piece * v),
         }

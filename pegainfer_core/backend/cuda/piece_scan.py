@@ -61,7 +61,7 @@ class PieceScan:
         at = PieceScratch(*(address(tensor) for tensor in scratch))
         grid = (work.num_pieces, num_heads)
         self._launch(
-            catalog.relate_pieces(sizes), grid,
+            catalog.relate_pieces(sizes), (work.num_pieces, shape.num_key_heads),
             address(mixed), address(projected), address(weights.decay_rate),
             address(weights.decay_bias), work.pieces, work.piece_count, at.queries, at.keys,
             at.scores, at.systems, at.strengths, at.decays, at.query_factors, at.key_factors,

@@ -139,7 +139,7 @@ def relate_pieces(
     raw_stride, first_strength, num_key_heads, num_heads, scale,
     KEY_DIM: tl.constexpr, VALUE_DIM: tl.constexpr, BLOCK_K: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """How the tokens of a piece, at most 64, stand to each other; grid (most pieces, heads).
+    """How the tokens of a piece, at most 64, stand to each other; grid (most pieces, key heads).
 
     For each token and key head: `queries` and `keys` [KEY_DIM] of length one. For each value head:
     `scores` [64], decayed, of its query and the piece's keys; `systems` [64], what its write takes
@@ -150,9 +150,8 @@ def relate_pieces(
     piece = tl.program_id(0)
     if piece >= tl.load(num_pieces):
         return
-    head = tl.program_id(1)
+    key_head = tl.program_id(1)
     group = num_heads // num_key_heads
-    key_head = head // group
     first = tl.load(pieces + 8 * piece)
     count = tl.load(pieces + 8 * piece + 1)
     index = tl.arange(0, 64)
@@ -160,20 +159,6 @@ def relate_pieces(
     exists = index < count
     kind = mixed.dtype.element_ty
     tile_kind = keys.dtype.element_ty
-    raw_at = raw + token * raw_stride + first_strength + head
-    strength = tl.load(raw_at, mask=exists, other=0.0).to(tl.float32)
-    strength = (1.0 / (1.0 + tl.exp(-strength))).to(kind).to(tl.float32)
-    decay = tl.load(raw_at + num_heads, mask=exists, other=0.0).to(tl.float32)
-    decay = _log_decay(tl.load(rate + head), decay + tl.load(bias + head))
-    decay = tl.where(exists, decay, 0.0)
-    # Behind the last token nothing decays, so the sum of all is the last token's.
-    whole = tl.sum(decay, axis=0)
-    decay = tl.cumsum(decay, axis=0)
-    one = token * num_heads + head
-    tl.store(strengths + one, strength, mask=exists)
-    tl.store(decays + one, decay, mask=exists)
-    tl.store(query_factors + one, scale * tl.exp(decay), mask=exists)
-    tl.store(key_factors + one, tl.exp(whole - decay), mask=exists)
     conv_width = (2 * num_key_heads) * KEY_DIM + num_heads * VALUE_DIM
     query_at = mixed + token[:, None] * conv_width + key_head * KEY_DIM
     key_at = query_at + num_key_heads * KEY_DIM
@@ -193,26 +178,41 @@ def relate_pieces(
         score = tl.dot(query, tl.trans(key), score, input_precision="ieee")
     key_size = 1.0 / tl.sqrt_rn(key_size)
     query_size = 1.0 / tl.sqrt_rn(query_size)
+    key_slot = (token[:, None] * num_key_heads + key_head) * KEY_DIM
+    for start in range(0, BLOCK_K, BLOCK):
+        lane = start + tl.arange(0, BLOCK)
+        mask = exists[:, None] & (lane < KEY_DIM)[None, :]
+        key = tl.load(key_at + lane[None, :], mask=mask, other=0.0).to(tl.float32)
+        query = tl.load(query_at + lane[None, :], mask=mask, other=0.0).to(tl.float32)
+        within = key_slot + lane[None, :]
+        tl.store(keys + within, _factor(key * key_size[:, None], tile_kind), mask=mask)
+        tl.store(queries + within, _factor(query * query_size[:, None], tile_kind), mask=mask)
     # Only past tokens: a difference the other way round may be too large for exp.
     past = index[:, None] >= index[None, :]
-    apart = tl.exp(tl.where(past, decay[:, None] - decay[None, :], float("-inf")))
-    apart = apart * key_size[None, :]
-    at = one[:, None] * 64 + index[None, :]
-    score = score * apart * (scale * query_size)[:, None]
-    tl.store(scores + at, _factor(score, tile_kind), mask=exists[:, None])
-    system = system * apart * (strength * key_size)[:, None]
-    system = tl.where(index[:, None] > index[None, :], system, 0.0)
-    tl.store(systems + at, system, mask=exists[:, None])
-    key_slot = (token[:, None] * num_key_heads + key_head) * KEY_DIM
-    if head == key_head * group:
-        for start in range(0, BLOCK_K, BLOCK):
-            lane = start + tl.arange(0, BLOCK)
-            mask = exists[:, None] & (lane < KEY_DIM)[None, :]
-            key = tl.load(key_at + lane[None, :], mask=mask, other=0.0).to(tl.float32)
-            query = tl.load(query_at + lane[None, :], mask=mask, other=0.0).to(tl.float32)
-            within = key_slot + lane[None, :]
-            tl.store(keys + within, _factor(key * key_size[:, None], tile_kind), mask=mask)
-            tl.store(queries + within, _factor(query * query_size[:, None], tile_kind), mask=mask)
+    earlier = index[:, None] > index[None, :]
+    for head in range(key_head * group, (key_head + 1) * group):
+        raw_at = raw + token * raw_stride + first_strength + head
+        strength = tl.load(raw_at, mask=exists, other=0.0).to(tl.float32)
+        strength = (1.0 / (1.0 + tl.exp(-strength))).to(kind).to(tl.float32)
+        decay = tl.load(raw_at + num_heads, mask=exists, other=0.0).to(tl.float32)
+        decay = _log_decay(tl.load(rate + head), decay + tl.load(bias + head))
+        decay = tl.where(exists, decay, 0.0)
+        # Behind the last token nothing decays, so the sum of all is the last token's.
+        whole = tl.sum(decay, axis=0)
+        decay = tl.cumsum(decay, axis=0)
+        one = token * num_heads + head
+        tl.store(strengths + one, strength, mask=exists)
+        tl.store(decays + one, decay, mask=exists)
+        tl.store(query_factors + one, scale * tl.exp(decay), mask=exists)
+        tl.store(key_factors + one, tl.exp(whole - decay), mask=exists)
+        apart = tl.exp(tl.where(past, decay[:, None] - decay[None, :], float("-inf")))
+        apart = apart * key_size[None, :]
+        at = one[:, None] * 64 + index[None, :]
+        own = score * apart * (scale * query_size)[:, None]
+        tl.store(scores + at, _factor(own, tile_kind), mask=exists[:, None])
+        own = system * apart * (strength * key_size)[:, None]
+        own = tl.where(earlier, own, 0.0)
+        tl.store(systems + at, own, mask=exists[:, None])
 
 
 @triton.jit

@@ -94,10 +94,10 @@ __device__ __forceinline__ void acquire_map(const void *map) {
     asm volatile("fence.proxy.tensormap::generic.acquire.gpu [%0], 128;" ::"l"(map) : "memory");
 }
 
-__device__ __forceinline__ void sync_computing() {
-    asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
-    asm volatile("bar.sync 1, 128;" ::: "memory");
-}
+__device__ __forceinline__ void sync_computing() { asm volatile("bar.sync 1, 128;" ::: "memory"); }
+
+// What threads wrote to shared memory, tensor cores and the copy engine see from here on.
+__device__ __forceinline__ void show_others() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
 
 // A 128-byte-swizzled operand: groups of eight rows are 1,024 bytes apart, chunks of 64 columns a tile.
 __device__ __forceinline__ u64 operand(u32 at) {
@@ -144,24 +144,24 @@ __device__ __forceinline__ void multiply_by_columns(float (&d)[64], const u32 *a
                  : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b));
 }
 
-// At most what float16 holds; not-a-numbers stay.
-__device__ __forceinline__ float held(float value) {
-    float low, both;
-    asm("min.NaN.f32 %0, %1, 0f477FE000;" : "=f"(low) : "f"(value));
-    asm("max.NaN.f32 %0, %1, 0fC77FE000;" : "=f"(both) : "f"(low));
-    return both;
-}
-
+// As float16, at most what that holds; not-a-numbers stay.
 __device__ __forceinline__ u32 two_halves(float low, float high) {
     u32 both;
-    asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(both) : "f"(high), "f"(low));
+    asm("cvt.rn.satfinite.f16x2.f32 %0, %1, %2;" : "=r"(both) : "f"(high), "f"(low));
     return both;
 }
 
-__device__ __forceinline__ u16 rounded(float value) {
+__device__ __forceinline__ u32 rounded(float low, float high) {
     u32 both;
-    asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(both) : "f"(0.0f), "f"(value));
-    return (u16)both;
+    asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(both) : "f"(high), "f"(low));
+    return both;
+}
+
+// Four 8 x 8 matrices, each lane naming where a column of one goes.
+__device__ __forceinline__ void store_turned(u32 at, u32 a, u32 b, u32 c, u32 d) {
+    asm volatile("stmatrix.sync.aligned.m8n8.x4.trans.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(at), "r"(a),
+                 "r"(b), "r"(c), "r"(d)
+                 : "memory");
 }
 
 __device__ __forceinline__ void keep_before(u32 &word) { asm volatile("" : "+r"(word)::"memory"); }
@@ -169,7 +169,7 @@ __device__ __forceinline__ void keep_before(u32 &word) { asm volatile("" : "+r"(
 // Sums as left operands.
 template <int COUNT> __device__ __forceinline__ void pack(u32 (&to)[COUNT / 2], const float (&from)[COUNT]) {
 #pragma unroll
-    for (int i = 0; i < COUNT / 2; ++i) to[i] = two_halves(held(from[2 * i]), held(from[2 * i + 1]));
+    for (int i = 0; i < COUNT / 2; ++i) to[i] = two_halves(from[2 * i], from[2 * i + 1]);
     // All before the first product, or each would wait for the one before.
 #pragma unroll
     for (int i = 0; i < COUNT / 2; ++i) keep_before(to[i]);
@@ -242,6 +242,7 @@ __device__ __forceinline__ void clear_keys(unsigned char *keys, int count) {
         const int row = count + i / 16, part = i % 16;
         *(uint4 *)(keys + part / 8 * TILE_BYTES + row * ROW_BYTES + part % 8 * 16) = make_uint4(0, 0, 0, 0);
     }
+    show_others();
     sync_computing();
 }
 
@@ -321,14 +322,28 @@ __device__ __forceinline__ void leave(float *own, const float (&memory)[64]) {
     for (int i = 0; i < 64; ++i) own[column_of(i) * VALUE_DIM + channel_of(i)] = memory[i];
 }
 
-// Tokens' outputs, so many values apart.
-template <bool WHOLE>
-__device__ __forceinline__ void give(u16 *out, int apart, const float (&result)[32], int count) {
-    u16 *const own = out + (threadIdx.x & 3) * 2 * apart + channel_of(0);
+// Where 16 bytes of a token's row lie in a tile.
+__device__ __forceinline__ u32 unit(int token, int index) {
+    return token * ROW_BYTES + ((index ^ token % 8) << 4);
+}
+
+// Tokens' outputs, so many values apart; turned by way of a tile that nobody needs any more.
+__device__ __forceinline__ void give(unsigned char *tile, u16 *out, long long apart, const float (&result)[32],
+                                     int count) {
+    const int lane = threadIdx.x & 31, index = (threadIdx.x >> 5) * 2 + (lane >> 3) % 2;
+    sync_computing();
 #pragma unroll
-    for (int i = 0; i < 32; ++i)
-        if (WHOLE || column_of(i) < count)
-            own[(i / 4 * 8 + i % 2) * apart + i / 2 % 2 * 8] = rounded(result[i]);
+    for (int i = 0; i < 32; i += 8)
+        store_turned(shared_address(tile) + unit(i / 4 * 8 + (lane >> 4) * 8 + lane % 8, index),
+                     rounded(result[i], result[i + 1]), rounded(result[i + 2], result[i + 3]),
+                     rounded(result[i + 4], result[i + 5]), rounded(result[i + 6], result[i + 7]));
+    show_others();
+    sync_computing();
+#pragma unroll
+    for (int i = 0; i < PIECE * 8; i += COMPUTING) {
+        const int token = (threadIdx.x + i) / 8, part = threadIdx.x % 8;
+        if (token < count) *(uint4 *)(out + token * apart + part * 8) = *(const uint4 *)(tile + unit(token, part));
+    }
 }
 
 __device__ __forceinline__ void compute(Barriers &bars, const int *pieces, int begin, int stop, int head,
@@ -349,11 +364,10 @@ __device__ __forceinline__ void compute(Barriers &bars, const int *pieces, int b
         const int first = facts.piece[0], count = __shfl_sync(~0u, facts.piece[1], 0), save = facts.piece[5];
         if (count < PIECE) clear_keys(tiles + KEYS * TILE_BYTES, count);
         take(memory, result, tiles, facts, count);
+        give(tiles + QUERIES * TILE_BYTES, out + ((long long)first * num_heads + head) * VALUE_DIM + first_channel,
+             num_heads * VALUE_DIM, result, count);
         __syncwarp();
         if (lane == 0) arrive(&bars.empty[stage]);
-        u16 *const to = out + ((long long)first * num_heads + head) * VALUE_DIM + first_channel;
-        if (count == PIECE) give<true>(to, num_heads * VALUE_DIM, result, count);
-        else give<false>(to, num_heads * VALUE_DIM, result, count);
         if (save >= 0) leave(own + save * slot_stride, memory);
     }
     if (slot >= 0) leave(own + slot * slot_stride, memory);

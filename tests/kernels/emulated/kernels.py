@@ -148,6 +148,7 @@ _SCAN: Final = {
     "arrive_copied": "simt::arrive(simt::offset(barrier));",
     "acquire_map": "",
     "sync_computing": "simt::pass(simt::named_gates[1], COMPUTING);",
+    "show_others": "",
     "mma_fence": "",
     "mma_commit": "",
     "mma_wait": "",
@@ -155,9 +156,9 @@ _SCAN: Final = {
     "keep_before": "",
     "multiply_by_rows": "simt::multiply_rows(d, 32, a, b, adds);",
     "multiply_by_columns": "simt::multiply_weights(d, 64, a, b);",
-    "held": "return value > 65504 ? 65504 : value < -65504 ? -65504 : value;",
     "two_halves": "return to_float16(low) | to_float16(high) << 16;",
-    "rounded": "return to_half(value);",
+    "rounded": _PACK,
+    "store_turned": "simt::store_turned(at, a, b, c, d);",
 }
 _SCAN_INLINE: Final = {r'asm volatile\("fence\.mbarrier.*?"memory"\);': ""}
 _SCAN_RUN: Final = """

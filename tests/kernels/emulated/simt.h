@@ -60,7 +60,7 @@ static float of_float16(unsigned bits) {
 }
 
 static unsigned to_float16(float value) {
-    _Float16 narrow = value;
+    _Float16 narrow = value > 65504 ? 65504 : value < -65504 ? -65504 : value;
     unsigned short bits;
     memcpy(&bits, &narrow, 2);
     return bits;
@@ -269,6 +269,18 @@ static void load_matrices(unsigned (&to)[4], unsigned at, bool turned) {
 }
 
 struct Registers { unsigned at[6]; };
+
+// stmatrix .x4.trans.
+static void store_turned(unsigned at, unsigned a, unsigned b, unsigned c, unsigned d) {
+    auto lanes = share(Registers{{at, a, b, c, d, 0}});
+    int lane = current->index % WARP, matrix = lane / 8, column = lane % 8;
+    for (int row = 0; row < 8; ++row) {
+        unsigned pair = lanes[row * 4 + column / 2].at[1 + matrix];
+        Half value = column % 2 ? pair >> 16 : pair & 0xFFFF;
+        memcpy(memory + at + row * 2, &value, 2);
+    }
+    pass(warp_gates[current->index / WARP], WARP);
+}
 
 static float left(const Lanes<Registers> &lanes, int row, int k) {
     unsigned pair = lanes[row % 8 * 4 + k % 8 / 2].at[row / 8 + k / 8 * 2];
