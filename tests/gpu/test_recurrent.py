@@ -198,6 +198,25 @@ def test_copies_are_left_where_they_are_asked_for(pair: Pair, name: str) -> None
     layer.check_slots({20, 21})
 
 
+@pytest.mark.parametrize("name", ["4B", "odd"])
+def test_what_is_not_a_number_stays_so_and_in_its_row(pair: Pair, name: str) -> None:
+    """Nor does what it leaves behind reach a later row, whose pieces are not full."""
+    layer = Layer(pair, name)
+    bad = pair.values(MAX_TOKENS, layer.shape.projected_width)
+    # A value of the last head, in the second piece of the first row.
+    bad[70, layer.shape.conv_width - 1] = np.nan
+    tokens, gated = pair.tensor(bad), layer.gated()
+    rows = ((0, 300, 0), (0, 70, 1))
+    layer.work(1, pair.cuda.upload(layer.metadata(rows)), tokens, gated)
+    found = np.isnan(pair.cuda.to_host(gated.cuda, 370))
+    # Sums over a piece hold it, times zero, for tokens before it.
+    assert not found[:64].any() and found[70:300, -1].all() and not found[300:].any()
+    memory = np.isnan(layer._slots(1, "memory"))
+    assert memory[0].any() and not memory[1].any()
+    for count in (1, 33, 65):
+        layer.run(((0, count, 2), (0, count + 1, 0)))
+
+
 def test_primitives(pair: Pair) -> None:
     """The composition gives what the fused op gives."""
     layer = Layer(pair, "odd")
