@@ -38,13 +38,13 @@ class CudaLora:
             ValueError: The backend was not told of adapters before it saw the step.
         """
         work, parts = _work(batch), len(site.widths)
-        splits = catalog.lora_splits(x.width)
-        spec = catalog.lora_shrink(element(x.dtype), x.width, overlaps=self._overlaps)
+        splits, shrunk = _shrunk(batch, x.width, site, workspace)
+        spec = catalog.lora_shrink(element(x.dtype), x.width, splits, overlaps=self._overlaps)
         self._library.get(spec).launch(
             self._device.stream,
             (work.max_tiles, parts * site.rank // catalog.LORA_RANKS * splits),
             address(x), address(site.down), address(site.facts), work.tiles, work.num_tiles,
-            work.tokens, address(_shrunk(x.width, site, workspace)), x.width, parts, site.rank,
+            work.tokens, address(shrunk), x.width, parts, site.rank,
         )  # fmt: skip
 
     def expand(
@@ -63,10 +63,11 @@ class CudaLora:
         widths = (*site.widths, 0, 0)[:3]
         blocks = sum(-(-each // catalog.LORA_OUTPUTS) for each in widths)
         kind, overlaps = element(out.dtype), self._overlaps
-        spec = catalog.lora_expand(kind, width, site.widths, overlaps=overlaps)
+        splits, shrunk = _shrunk(batch, width, site, workspace)
+        spec = catalog.lora_expand(kind, splits, site.widths, overlaps=overlaps)
         self._library.get(spec).launch(
             self._device.stream, (work.max_tiles, blocks),
-            address(_shrunk(width, site, workspace)), address(site.up), address(site.facts),
+            address(shrunk), address(site.up), address(site.facts),
             work.tiles, work.num_tiles, work.tokens, address(out), site.num_outputs,
             len(site.widths), site.rank, *widths,
         )  # fmt: skip
@@ -78,7 +79,17 @@ def _work(batch: CudaBatch) -> LoraWork:
     return batch.lora
 
 
-def _shrunk(width: int, site: LoraSite, workspace: Workspace) -> Tensor:
-    """What lies between the two."""
-    values = catalog.lora_splits(width) * len(site.widths) * site.rank
-    return workspace.buffer(f"lora_shrunk_{values}", values, DType.FLOAT32)
+def _shrunk(
+    batch: CudaBatch, width: int, site: LoraSite, workspace: Workspace
+) -> tuple[int, Tensor]:
+    """Shares of the inputs for so many tokens, and what lies between the two kernels."""
+    found = {}
+    # All kinds are laid out even if the first step is small.
+    for tokens in catalog.LORA_STEP_TOKENS:
+        splits = catalog.lora_splits(width, tokens)
+        values = splits * len(site.widths) * site.rank
+        rows = min(tokens, workspace.max_tokens) if tokens < max(catalog.LORA_STEP_TOKENS) else None
+        name = f"lora_shrunk_{values}_{rows}"
+        found[splits] = workspace.buffer(name, values, DType.FLOAT32, rows)
+    splits = catalog.lora_splits(width, batch.num_tokens)
+    return splits, found[splits]

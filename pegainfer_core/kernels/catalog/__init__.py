@@ -58,6 +58,7 @@ from pegainfer_core.kernels.catalog.hybrid import hybrid_specs
 from pegainfer_core.kernels.catalog.lora import (
     LORA_OUTPUTS,
     LORA_RANKS,
+    LORA_STEP_TOKENS,
     LORA_TILE,
     LORA_TILE_INTS,
     lora_expand,
@@ -132,6 +133,7 @@ __all__ = [
     "GEMV_ROWS",
     "LORA_OUTPUTS",
     "LORA_RANKS",
+    "LORA_STEP_TOKENS",
     "LORA_TILE",
     "LORA_TILE_INTS",
     "NORMED_HEADS",

@@ -6,7 +6,7 @@ from math import gcd
 from typing import TYPE_CHECKING, Final
 
 from pegainfer_core.kernels.catalog.fused import fused_specs
-from pegainfer_core.kernels.catalog.sizes import OVERLAP_ARCH, count_type, power_of_two
+from pegainfer_core.kernels.catalog.sizes import OVERLAP_ARCH, count_type
 from pegainfer_core.kernels.spec import KernelSpec
 
 if TYPE_CHECKING:
@@ -24,18 +24,30 @@ LORA_RANKS: Final = 16
 
 LORA_OUTPUTS: Final = 64
 _INNER_BLOCK: Final = 128
-_SPLIT_WIDTH: Final = 1024
-_FEWEST_SPLITS, _MOST_SPLITS = 4, 16
+LORA_FEW_TOKENS: Final = 64
+_LORA_SOME_TOKENS: Final = 2048
+LORA_STEP_TOKENS: Final = (LORA_FEW_TOKENS, _LORA_SOME_TOKENS, _LORA_SOME_TOKENS + 1)
+"""Numbers of tokens, one of each kind that inputs are cut for."""
+
+_FEW_SPLIT_WIDTH, _SOME_SPLIT_WIDTH = 2 * _INNER_BLOCK, 1024
+_FEWEST_SPLITS, _MOST_SPLITS = 4, 40
 
 
-def lora_splits(width: int) -> int:
-    """Shares into which inputs of a width are cut: few tokens alone would leave a device idle."""
-    wanted = power_of_two(-(-width // _SPLIT_WIDTH))
-    return min(max(wanted, _FEWEST_SPLITS), _MOST_SPLITS)
+def lora_splits(width: int, num_tokens: int) -> int:
+    """Shares into which inputs of a width are cut: few tokens alone would leave a device idle.
+
+    Args:
+        width: Of the inputs.
+        num_tokens: In the step.
+    """
+    if num_tokens > _LORA_SOME_TOKENS:
+        return 1
+    wide = _FEW_SPLIT_WIDTH if num_tokens <= LORA_FEW_TOKENS else _SOME_SPLIT_WIDTH
+    return min(max(-(-width // wide), _FEWEST_SPLITS), _MOST_SPLITS)
 
 
-def lora_shrink(element: ElementType, width: int, *, overlaps: bool) -> KernelSpec:
-    """The product of inputs of a width with A, in shares."""
+def lora_shrink(element: ElementType, width: int, splits: int, *, overlaps: bool) -> KernelSpec:
+    """The product of inputs of a width with A, in so many shares."""
     pointer = f"*{element}:16"
     return KernelSpec(
         module="lora",
@@ -48,7 +60,7 @@ def lora_shrink(element: ElementType, width: int, *, overlaps: bool) -> KernelSp
             ("TILE", LORA_TILE),
             ("RANKS", LORA_RANKS),
             ("BLOCK", _INNER_BLOCK),
-            ("SPLITS", lora_splits(width)),
+            ("SPLITS", splits),
             ("OVERLAP", int(overlaps)),
         ),
         overlaps=overlaps,
@@ -56,13 +68,13 @@ def lora_shrink(element: ElementType, width: int, *, overlaps: bool) -> KernelSp
 
 
 def lora_expand(
-    element: ElementType, width: int, outputs: Iterable[int], *, overlaps: bool
+    element: ElementType, splits: int, outputs: Iterable[int], *, overlaps: bool
 ) -> KernelSpec:
-    """The product with B of what `lora_shrink` made of inputs of a width, added to `out`.
+    """The product with B of what `lora_shrink` made, added to `out`.
 
     Args:
         element: Type of everything.
-        width: Of the inputs.
+        splits: Shares that `lora_shrink` left.
         outputs: Of each part.
         overlaps: Whether it starts before the kernel ahead of it has ended.
     """
@@ -78,7 +90,7 @@ def lora_expand(
             ("TILE", LORA_TILE),
             ("RANKS", LORA_RANKS),
             ("BLOCK", LORA_OUTPUTS),
-            ("SPLITS", lora_splits(width)),
+            ("SPLITS", splits),
             ("OVERLAP", int(overlaps)),
         ),
         overlaps=overlaps,
@@ -100,8 +112,9 @@ def lora_specs(
     """
     specs, overlaps = [], arch >= OVERLAP_ARCH
     for width, outputs in sites:
-        specs.append(lora_shrink(element, width, overlaps=overlaps))
-        specs.append(lora_expand(element, width, outputs, overlaps=overlaps))
+        for splits in {lora_splits(width, tokens) for tokens in LORA_STEP_TOKENS}:
+            specs.append(lora_shrink(element, width, splits, overlaps=overlaps))
+            specs.append(lora_expand(element, splits, outputs, overlaps=overlaps))
         if width == hidden:
             specs += fused_specs(element, hidden, sum(outputs), arch, norm=True)
     return list(dict.fromkeys(specs))
