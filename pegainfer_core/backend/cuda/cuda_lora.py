@@ -39,7 +39,8 @@ class CudaLora:
         """
         work, parts = _work(batch), len(site.widths)
         splits, shrunk = _shrunk(batch, x.width, site, workspace)
-        spec = catalog.lora_shrink(element(x.dtype), x.width, splits, overlaps=self._overlaps)
+        kind, overlaps = element(x.dtype), self._overlaps
+        spec = catalog.lora_shrink(kind, x.width, splits, site.rank, overlaps=overlaps)
         self._library.get(spec).launch(
             self._device.stream,
             (work.max_tiles, parts * site.rank // catalog.LORA_RANKS * splits),
@@ -64,7 +65,7 @@ class CudaLora:
         blocks = sum(-(-each // catalog.LORA_OUTPUTS) for each in widths)
         kind, overlaps = element(out.dtype), self._overlaps
         splits, shrunk = _shrunk(batch, width, site, workspace)
-        spec = catalog.lora_expand(kind, splits, site.widths, overlaps=overlaps)
+        spec = catalog.lora_expand(kind, splits, site.widths, site.rank, overlaps=overlaps)
         self._library.get(spec).launch(
             self._device.stream, (work.max_tiles, blocks),
             address(shrunk), address(site.up), address(site.facts),
@@ -86,10 +87,10 @@ def _shrunk(
     found = {}
     # All kinds are laid out even if the first step is small.
     for tokens in catalog.LORA_STEP_TOKENS:
-        splits = catalog.lora_splits(width, tokens)
+        splits = catalog.lora_splits(width, tokens, site.rank)
         values = splits * len(site.widths) * site.rank
         rows = min(tokens, workspace.max_tokens) if tokens < max(catalog.LORA_STEP_TOKENS) else None
         name = f"lora_shrunk_{values}_{rows}"
         found[splits] = workspace.buffer(name, values, DType.FLOAT32, rows)
-    splits = catalog.lora_splits(width, batch.num_tokens)
+    splits = catalog.lora_splits(width, batch.num_tokens, site.rank)
     return splits, found[splits]

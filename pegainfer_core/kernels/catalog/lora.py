@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import product
 from math import gcd
 from typing import TYPE_CHECKING, Final
 
@@ -29,25 +30,32 @@ _LORA_SOME_TOKENS: Final = 2048
 LORA_STEP_TOKENS: Final = (LORA_FEW_TOKENS, _LORA_SOME_TOKENS, _LORA_SOME_TOKENS + 1)
 """Numbers of tokens, one of each kind that inputs are cut for."""
 
+_FEW_RANKS: Final = LORA_RANKS
+"""Of more ranks there are more programs, and more sums for each block of outputs."""
+
 _FEW_SPLIT_WIDTH, _SOME_SPLIT_WIDTH = 2 * _INNER_BLOCK, 1024
 _FEWEST_SPLITS, _MOST_SPLITS = 4, 40
 
 
-def lora_splits(width: int, num_tokens: int) -> int:
+def lora_splits(width: int, num_tokens: int, rank: int) -> int:
     """Shares into which inputs of a width are cut: few tokens alone would leave a device idle.
 
     Args:
         width: Of the inputs.
         num_tokens: In the step.
+        rank: That slots have room for.
     """
     if num_tokens > _LORA_SOME_TOKENS:
         return 1
-    wide = _FEW_SPLIT_WIDTH if num_tokens <= LORA_FEW_TOKENS else _SOME_SPLIT_WIDTH
+    few = num_tokens <= LORA_FEW_TOKENS and rank <= _FEW_RANKS
+    wide = _FEW_SPLIT_WIDTH if few else _SOME_SPLIT_WIDTH
     return min(max(-(-width // wide), _FEWEST_SPLITS), _MOST_SPLITS)
 
 
-def lora_shrink(element: ElementType, width: int, splits: int, *, overlaps: bool) -> KernelSpec:
-    """The product of inputs of a width with A, in so many shares."""
+def lora_shrink(
+    element: ElementType, width: int, splits: int, rank: int, *, overlaps: bool
+) -> KernelSpec:
+    """The product of inputs of a width with A, in so many shares, for slots of a rank."""
     pointer = f"*{element}:16"
     return KernelSpec(
         module="lora",
@@ -61,6 +69,7 @@ def lora_shrink(element: ElementType, width: int, splits: int, *, overlaps: bool
             ("RANKS", LORA_RANKS),
             ("BLOCK", _INNER_BLOCK),
             ("SPLITS", splits),
+            ("AHEAD", int(rank <= _FEW_RANKS)),
             ("OVERLAP", int(overlaps)),
         ),
         overlaps=overlaps,
@@ -68,7 +77,7 @@ def lora_shrink(element: ElementType, width: int, splits: int, *, overlaps: bool
 
 
 def lora_expand(
-    element: ElementType, splits: int, outputs: Iterable[int], *, overlaps: bool
+    element: ElementType, splits: int, outputs: Iterable[int], rank: int, *, overlaps: bool
 ) -> KernelSpec:
     """The product with B of what `lora_shrink` made, added to `out`.
 
@@ -76,6 +85,7 @@ def lora_expand(
         element: Type of everything.
         splits: Shares that `lora_shrink` left.
         outputs: Of each part.
+        rank: That slots have room for.
         overlaps: Whether it starts before the kernel ahead of it has ended.
     """
     pointer, count = f"*{element}:16", count_type(gcd(*outputs))
@@ -91,6 +101,7 @@ def lora_expand(
             ("RANKS", LORA_RANKS),
             ("BLOCK", LORA_OUTPUTS),
             ("SPLITS", splits),
+            ("AHEAD", int(rank <= _FEW_RANKS)),
             ("OVERLAP", int(overlaps)),
         ),
         overlaps=overlaps,
@@ -112,9 +123,10 @@ def lora_specs(
     """
     specs, overlaps = [], arch >= OVERLAP_ARCH
     for width, outputs in sites:
-        for splits in {lora_splits(width, tokens) for tokens in LORA_STEP_TOKENS}:
-            specs.append(lora_shrink(element, width, splits, overlaps=overlaps))
-            specs.append(lora_expand(element, splits, outputs, overlaps=overlaps))
+        for tokens, rank in product(LORA_STEP_TOKENS, (_FEW_RANKS, _FEW_RANKS + 1)):
+            splits = lora_splits(width, tokens, rank)
+            specs.append(lora_shrink(element, width, splits, rank, overlaps=overlaps))
+            specs.append(lora_expand(element, splits, outputs, rank, overlaps=overlaps))
         if width == hidden:
             specs += fused_specs(element, hidden, sum(outputs), arch, norm=True)
     return list(dict.fromkeys(specs))

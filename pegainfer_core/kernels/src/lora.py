@@ -6,7 +6,9 @@ A tile is up to TILE tokens of one adapter: [slot, first entry of `tokens`, entr
 beyond their number end at once, so that a recorded step can hold more than there are. Tokens in no
 tile are neither read nor written. No sum depends on which tokens share a tile. With OVERLAP a
 kernel starts before the one ahead of it has ended, and until then reads only tiles and matrices,
-which no kernel of a step writes; every program waits, for whoever comes next counts on it.
+which no kernel of a step writes; every program waits, for whoever comes next counts on it. With
+AHEAD a matrix is asked for a turn of the loop before it is used: faster for adapters of 16 ranks,
+slower where copies of many turns could be on their way.
 """
 
 import triton
@@ -30,6 +32,7 @@ def lora_shrink(
     RANKS: tl.constexpr,
     BLOCK: tl.constexpr,
     SPLITS: tl.constexpr,
+    AHEAD: tl.constexpr,
     OVERLAP: tl.constexpr,
 ):
     """Shares of `x` @ A^T; grid (tiles, parts * rank / RANKS * SPLITS).
@@ -62,19 +65,40 @@ def lora_shrink(
         gdc_wait()
     if exists:
         # Shares are whole blocks: only the last block of all reaches beyond the width.
-        total = tl.zeros([TILE, RANKS], tl.float32)
-        for at in range(start, end, BLOCK):
-            column = at + tl.arange(0, BLOCK)
-            values = tl.load(
-                x + token[:, None] * width + column[None, :],
-                mask=inside[:, None] & (column < width)[None, :],
-                other=0.0,
-            )
-            total = tl.dot(values, tl.trans(held), total, input_precision="ieee")
-            column += BLOCK
-            held = tl.load(matrix + column[None, :], mask=(column < end)[None, :], other=0.0)
+        read = x + token[:, None] * width
+        if AHEAD:
+            total = tl.zeros([TILE, RANKS], tl.float32)
+            for at in range(start, end, BLOCK):
+                column = at + tl.arange(0, BLOCK)
+                mask = inside[:, None] & (column < end)[None, :]
+                values = tl.load(read + column[None, :], mask=mask, other=0.0)
+                total = tl.dot(values, tl.trans(held), total, input_precision="ieee")
+                column += BLOCK
+                held = tl.load(matrix + column[None, :], mask=(column < end)[None, :], other=0.0)
+        else:
+            mask = inside[:, None] & (column < end)[None, :]
+            values = tl.load(read + column[None, :], mask=mask, other=0.0)
+            total = tl.dot(values, tl.trans(held), input_precision="ieee")
+            for at in range(start + BLOCK, end, BLOCK):
+                column = at + tl.arange(0, BLOCK)
+                mask = inside[:, None] & (column < end)[None, :]
+                values = tl.load(read + column[None, :], mask=mask, other=0.0)
+                held = tl.load(matrix + column[None, :], mask=(column < end)[None, :], other=0.0)
+                total = tl.dot(values, tl.trans(held), total, input_precision="ieee")
         row = ((first + entry).to(tl.int64) * SPLITS + split) * (parts * rank)
         tl.store(shrunk + row[:, None] + lane[None, :], total, mask=inside[:, None])
+
+
+@triton.jit
+def _summed(
+    rows, distance, lane, inside, SPLITS: tl.constexpr, RANKS: tl.constexpr, TILE: tl.constexpr
+):
+    """The shares of some ranks of each entry, which lie `distance` apart, added up."""
+    total = tl.zeros([TILE, RANKS], tl.float32)
+    for split in tl.static_range(SPLITS):
+        at = rows + split * distance
+        total += tl.load(at[:, None] + lane[None, :], mask=inside[:, None], other=0.0)
+    return total
 
 
 @triton.jit
@@ -96,6 +120,7 @@ def lora_expand(
     RANKS: tl.constexpr,
     BLOCK: tl.constexpr,
     SPLITS: tl.constexpr,
+    AHEAD: tl.constexpr,
     OVERLAP: tl.constexpr,
 ):
     """Add scale * shrunk @ B^T to the tokens' rows; grid (tiles, blocks of all parts).
@@ -113,6 +138,8 @@ def lora_expand(
     count = tl.load(tiles + 4 * tile + 2, mask=exists, other=0)
     scale = tl.load(facts + 2 * slot)
     own_rank = tl.load(facts + 2 * slot + 1).to(tl.int32)
+    # Without an adapter nothing was shrunk.
+    exists = exists & (own_rank > 0)
     block = tl.program_id(1)
     end0 = tl.cdiv(width0, BLOCK)
     end1 = end0 + tl.cdiv(width1, BLOCK)
@@ -132,19 +159,25 @@ def lora_expand(
     if OVERLAP:
         gdc_wait()
     if exists:
-        total = tl.zeros([TILE, BLOCK], tl.float32)
-        for start in range(0, own_rank, RANKS):
-            sums = tl.zeros([TILE, RANKS], tl.float32)
-            for split in tl.static_range(SPLITS):
-                at = row + split * (parts * rank)
-                sums += tl.load(
-                    shrunk + at[:, None] + (start + lane)[None, :], mask=inside[:, None], other=0.0
-                )
-            narrow = sums.to(out.dtype.element_ty)
-            total = tl.dot(narrow, tl.trans(held), total, input_precision="ieee")
-            behind = start + RANKS + lane
-            more = valid[:, None] & (behind < own_rank)[None, :]
-            held = tl.load(matrix + behind[None, :], mask=more, other=0.0)
+        sums = shrunk + row
+        if AHEAD:
+            total = tl.zeros([TILE, BLOCK], tl.float32)
+            for start in range(0, own_rank, RANKS):
+                values = _summed(sums, parts * rank, start + lane, inside, SPLITS, RANKS, TILE)
+                values = values.to(out.dtype.element_ty)
+                total = tl.dot(values, tl.trans(held), total, input_precision="ieee")
+                behind = start + RANKS + lane
+                more = valid[:, None] & (behind < own_rank)[None, :]
+                held = tl.load(matrix + behind[None, :], mask=more, other=0.0)
+        else:
+            values = _summed(sums, parts * rank, lane, inside, SPLITS, RANKS, TILE)
+            values = values.to(out.dtype.element_ty)
+            total = tl.dot(values, tl.trans(held), input_precision="ieee")
+            for start in range(RANKS, own_rank, RANKS):
+                values = _summed(sums, parts * rank, start + lane, inside, SPLITS, RANKS, TILE)
+                held = tl.load(matrix + (start + lane)[None, :], mask=valid[:, None], other=0.0)
+                values = values.to(out.dtype.element_ty)
+                total = tl.dot(values, tl.trans(held), total, input_precision="ieee")
         target = out + token[:, None] * num_outputs + (begin + column)[None, :]
         mask = inside[:, None] & valid[None, :]
         before = tl.load(target, mask=mask, other=0.0).to(tl.float32)
