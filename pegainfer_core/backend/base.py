@@ -175,8 +175,12 @@ class Backend(ABC):
         """
         raise ConfigError(f"the {self.name} backend needs --num-kv-pages")
 
-    def free_bytes(self) -> int | None:
-        """Memory that is not in use yet; None if models run in the host's."""
+    def free_bytes(self, utilization: float) -> int | None:
+        """Memory that may still be taken; None if models run in the host's.
+
+        Args:
+            utilization: Share of the device's memory that may be used, 0 to 1.
+        """
         return None
 
     @abstractmethod

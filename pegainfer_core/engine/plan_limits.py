@@ -112,17 +112,18 @@ def fitted_plan(plan: ServePlan, layout: KvLayout, num_pages: int, asked: int | 
     return msgspec.structs.replace(plan, max_model_len=held)
 
 
-def widened_plan(plan: ServePlan, asked: int | None, backend: Backend, tokens: int) -> ServePlan:
-    """The plan with larger prefill steps, where memory is no concern and nobody chose their size.
+def widened_plan(plan: ServePlan, options: CoreOptions, backend: Backend, tokens: int) -> ServePlan:
+    """The plan with larger prefill steps, where memory is no concern and nobody chose sizes.
 
     Args:
         plan: Made before the weights were loaded.
-        asked: The option `--max-prefill-tokens`.
+        options: The core's; their size of a step or number of KV pages leaves the plan as it is.
         backend: Holds the weights, and neither buffers of steps nor KV pages yet.
         tokens: Most prompt tokens in a step that the family would rather have.
     """
-    free = backend.free_bytes()
-    if asked is not None or free is None or free < _ROOMY_BYTES:
+    chosen = options.max_prefill_tokens is not None or options.num_kv_pages is not None
+    free = backend.free_bytes(options.gpu_memory_utilization)
+    if chosen or free is None or free < _ROOMY_BYTES:
         return plan
     return msgspec.structs.replace(plan, max_prefill_tokens=tokens)
 

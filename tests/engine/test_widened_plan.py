@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
 from pegainfer_core.backend import NumpyBackend
-from pegainfer_core.contract import ServePlan
+from pegainfer_core.contract import CoreOptions, ServePlan
 from pegainfer_core.engine import widened_plan
 
 PLAN = ServePlan(
@@ -20,35 +21,37 @@ PLAN = ServePlan(
 
 
 class Device(NumpyBackend):
-    """With memory of its own."""
+    """With memory of its own, all of which is free."""
 
-    def __init__(self, free_gib: int | None) -> None:
+    def __init__(self, gib: int) -> None:
         super().__init__()
-        self._free_gib = free_gib
+        self._gib = gib
 
-    def free_bytes(self) -> int | None:
-        return None if self._free_gib is None else self._free_gib << 30
+    def free_bytes(self, utilization: float) -> int | None:
+        return int((self._gib << 30) * utilization)
 
 
 @pytest.mark.parametrize(
-    ("free_gib", "asked", "expected"),
+    ("gib", "options", "expected"),
     [
-        (120, None, 24_576),
-        (64, None, 24_576),
-        (63, None, 8192),
-        (0, None, 8192),
-        (120, 8192, 8192),
-        (None, None, 8192),
+        (120, {}, 24_576),
+        (80, {"gpu_memory_utilization": 0.8}, 24_576),
+        (80, {"gpu_memory_utilization": 0.5}, 8192),
+        (24, {}, 8192),
+        (120, {"max_prefill_tokens": 8192}, 8192),
+        (120, {"num_kv_pages": 50_000}, 8192),
     ],
-    ids=["much", "enough", "too little", "nothing", "asked for", "the host's"],
+    ids=["much", "enough", "too small a share", "too little", "steps chosen", "pages chosen"],
 )
 def test_by_what_is_free_and_what_was_asked(
-    free_gib: int | None, asked: int | None, expected: int
+    gib: int, options: dict[str, float], expected: int
 ) -> None:
-    plan = widened_plan(PLAN, asked, Device(free_gib), 24_576)
+    given = msgspec.convert(options, CoreOptions)
+    plan = widened_plan(PLAN, given, Device(gib), 24_576)
     assert plan.max_prefill_tokens == expected
     assert plan.max_num_seqs == PLAN.max_num_seqs
 
 
 def test_the_host_has_no_memory_of_its_own() -> None:
-    assert NumpyBackend().free_bytes() is None
+    assert NumpyBackend().free_bytes(0.9) is None
+    assert widened_plan(PLAN, CoreOptions(), NumpyBackend(), 24_576) is PLAN

@@ -26,6 +26,7 @@ from pegainfer_core.backend.cuda.memory_budget import (
     require_room_for_pages,
     require_room_for_states,
     require_room_for_weights,
+    room_within,
 )
 from pegainfer_core.backend.cuda.metadata_upload import MetadataUpload
 from pegainfer_core.backend.cuda.parameters import ParameterReader
@@ -239,9 +240,9 @@ class CudaBackend(Backend):
         """Pages that fit into the share of the GPU's memory not in use yet."""
         return pages_within(self._memory(), layout.page_bytes, utilization)
 
-    def free_bytes(self) -> int | None:
-        """Of the GPU."""
-        return self._memory().free_bytes
+    def free_bytes(self, utilization: float) -> int | None:
+        """Of this engine's share of the GPU's memory."""
+        return room_within(self._memory(), utilization)
 
     def copy_pages(self, kv: KvPool, sources: list[int], targets: list[int]) -> None:
         """Copy whole pages."""

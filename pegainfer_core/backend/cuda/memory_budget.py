@@ -54,11 +54,22 @@ def require_room_for_weights(memory: GpuMemory, num_bytes: int) -> None:
         )
 
 
-def pages_within(memory: GpuMemory, page_bytes: int, utilization: float) -> int:
-    """KV pages that fit into the share of the memory that this engine may use.
+def room_within(memory: GpuMemory, utilization: float) -> int:
+    """Bytes that this engine may still take; below zero if it has more than its share.
 
     The share is of all the memory, whoever else holds some of it; where that leaves less, all but
     `KEPT_FREE_BYTES` of what is free is taken.
+
+    Args:
+        memory: As it is now.
+        utilization: The option `--gpu-memory-utilization`, 0 to 1.
+    """
+    allowed = int(memory.total_bytes * utilization)
+    return min(allowed - memory.own_bytes, memory.free_bytes - KEPT_FREE_BYTES)
+
+
+def pages_within(memory: GpuMemory, page_bytes: int, utilization: float) -> int:
+    """KV pages that fit into the share of the memory that this engine may use; see `room_within`.
 
     Args:
         memory: After weights and step buffers were taken.
@@ -68,10 +79,9 @@ def pages_within(memory: GpuMemory, page_bytes: int, utilization: float) -> int:
     Raises:
         ConfigError: Not even one fits.
     """
-    allowed = int(memory.total_bytes * utilization)
-    budget = min(allowed - memory.own_bytes, memory.free_bytes - KEPT_FREE_BYTES)
-    num_pages = budget // page_bytes - 1
+    num_pages = room_within(memory, utilization) // page_bytes - 1
     if num_pages < 1:
+        allowed = int(memory.total_bytes * utilization)
         raise ConfigError(
             f"{memory.gpu}: {memory.users()}; --gpu-memory-utilization {utilization} allows it "
             f"{_gib(allowed)}, and {_gib(memory.free_bytes)} are free, of which "

@@ -76,7 +76,7 @@ def load_model(context: LaunchContext, plan: ServePlan, backend: Backend) -> Loa
     specs, unread = model_specs(config), unread_names(*OTHER_PARTS, tied=config.tied)
     with open_parameters(context, backend, specs, config.dtype, unread) as (loader, dtype):
         weights = WeightReader(loader, config, backend, dtype).read_all()
-    plan = widened_plan(plan, options.max_prefill_tokens, backend, PREFILL_TOKENS)
+    plan = widened_plan(plan, options, backend, PREFILL_TOKENS)
     own = msgspec.convert(context.family_options, Qwen35Options)
     states_layout = state_layout(config, dtype)
     num_saved = num_snapshots(states_layout, options, own, plan.backend)
