@@ -35,8 +35,9 @@ _FLOPS: Final = 80e9
 _MIN_PREFILL_TOKENS: Final = 8
 _CUDA_PREFILL_TOKENS: Final = 8192
 _MAX_PREFILL_TOKENS: Final = 2048
-_ROOMY_BYTES: Final = 64 << 30
-"""Of a GPU's memory free behind the weights: then buffers for larger steps take a tenth at most."""
+_ROOMY_BYTES: Final = 96 << 30
+"""Free behind the weights: then buffers of larger steps take less than a tenth of it. A 27B model
+on one H200 has less, and its recurrent states and KV need it more."""
 
 
 def decoder_plan(

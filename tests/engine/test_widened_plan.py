@@ -35,8 +35,8 @@ class Device(NumpyBackend):
     ("gib", "options", "expected"),
     [
         (120, {}, 24_576),
-        (80, {"gpu_memory_utilization": 0.8}, 24_576),
-        (80, {"gpu_memory_utilization": 0.5}, 8192),
+        (160, {"gpu_memory_utilization": 0.75}, 24_576),
+        (160, {"gpu_memory_utilization": 0.5}, 8192),
         (24, {}, 8192),
         (120, {"max_prefill_tokens": 8192}, 8192),
         (120, {"num_kv_pages": 50_000}, 8192),
