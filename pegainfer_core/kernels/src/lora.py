@@ -17,6 +17,16 @@ from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
 
 @triton.jit
+def _tile(tiles, num_tiles, tile):
+    """Whether there is such a tile, its slot, its first entry of `tokens`, and how many."""
+    exists = tile < tl.load(num_tiles)
+    slot = tl.load(tiles + 4 * tile, mask=exists, other=0).to(tl.int64)
+    first = tl.load(tiles + 4 * tile + 1, mask=exists, other=0)
+    count = tl.load(tiles + 4 * tile + 2, mask=exists, other=0)
+    return exists, slot, first, count
+
+
+@triton.jit
 def lora_shrink(
     x,
     down,
@@ -43,10 +53,7 @@ def lora_shrink(
     tile = tl.program_id(0)
     if OVERLAP:
         gdc_launch_dependents()
-    exists = tile < tl.load(num_tiles)
-    slot = tl.load(tiles + 4 * tile, mask=exists, other=0).to(tl.int64)
-    first = tl.load(tiles + 4 * tile + 1, mask=exists, other=0)
-    count = tl.load(tiles + 4 * tile + 2, mask=exists, other=0)
+    exists, slot, first, count = _tile(tiles, num_tiles, tile)
     split = tl.program_id(1) % SPLITS
     begin = tl.program_id(1) // SPLITS * RANKS
     own_rank = tl.load(facts + 2 * slot + 1).to(tl.int32)
@@ -132,10 +139,7 @@ def lora_expand(
     tile = tl.program_id(0)
     if OVERLAP:
         gdc_launch_dependents()
-    exists = tile < tl.load(num_tiles)
-    slot = tl.load(tiles + 4 * tile, mask=exists, other=0).to(tl.int64)
-    first = tl.load(tiles + 4 * tile + 1, mask=exists, other=0)
-    count = tl.load(tiles + 4 * tile + 2, mask=exists, other=0)
+    exists, slot, first, count = _tile(tiles, num_tiles, tile)
     scale = tl.load(facts + 2 * slot)
     own_rank = tl.load(facts + 2 * slot + 1).to(tl.int32)
     # Without an adapter nothing was shrunk.
